@@ -280,10 +280,6 @@ class LaneInput:
         """Tell whether it is time to pull more off the reader."""
         return self.has_more and not self.asking and self.messages <= max(1, self.depth // 8)
 
-    def opened(self, reader: LaneReader | None) -> None:
-        """Take messages off this reader from now on."""
-        self.reader = reader
-
     def ready(self) -> None:
         """Note that the reader has something."""
         self.has_more = True
@@ -504,7 +500,7 @@ class Lane:
 
     def opened(self, lane_input: LaneInput, reader: LaneReader | None) -> None:
         """Take messages off this reader from now on, unless the lane was left meanwhile."""
-        lane_input.opened(reader)
+        lane_input.reader = reader
         self._changed(self)
 
     def refill_wait_s(self) -> float:

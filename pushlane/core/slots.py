@@ -25,7 +25,7 @@ from pushlane.core.lanes import Lanes
 from pushlane.core.ports import Counts, Delivery, Sink
 from pushlane.core.push import Kind, Outcome
 from pushlane.core.settle import Settler, by_promise
-from pushlane.core.task import Level, steady_ms
+from pushlane.core.task import Level, SteadyTime
 
 _GIVE_UP_S = 1.0
 _AT_ONCE = 64
@@ -237,7 +237,7 @@ class Slots:
         jobs = [batch.jobs[0] for batch in batches]
         waits_s = self._breaker.landed(jobs, [batch.outcomes[0] for batch in batches])
         if not waits_s:
-            self._settler.delivered(jobs, steady_ms())
+            self._settler.delivered(jobs, SteadyTime.now_ms())
             return
         for batch, wait_s in zip(batches, waits_s, strict=True):
             self._settle(batch, self._final(batch, [wait_s]), [wait_s])
@@ -312,7 +312,7 @@ class Slots:
         self._counts.answered(batch.took_s)
 
     def _count_sent(self, batch: Batch, jobs: Sequence[Job]) -> None:
-        at_ms = steady_ms()
+        at_ms = SteadyTime.now_ms()
         for job in jobs:
             job.dispatched_at_ms = at_ms
             self._counts.sent(job.lane.level, job.task.app)
@@ -339,7 +339,7 @@ class Slots:
         self, batch: Batch, final: Sequence[Outcome], waits_s: Sequence[float | None]
     ) -> None:
         """Settle what landed. A push that is to wait is kept, unless its task forbids that."""
-        at_ms = steady_ms()
+        at_ms = SteadyTime.now_ms()
         if not waits_s:
             self._settler.delivered(batch.sent, at_ms)
             return

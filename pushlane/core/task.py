@@ -281,13 +281,16 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-TIE_MS = time.time() * 1000 - time.monotonic() * 1000
-"""Unix milliseconds at 0 s of the monotonic clock, as the wall had it when this process began."""
+class SteadyTime:
+    """Unix time in ms that goes on evenly though the wall clock is stepped: `tie_ms` is that of 0 s
+    on the monotonic clock. Who watches the wall ties it anew once a step has stayed.
+    """
 
+    tie_ms = time.time() * 1000 - time.monotonic() * 1000
 
-def steady_ms() -> int:
-    """Return the time in Unix ms, which goes on evenly though the wall clock is stepped."""
-    return int(TIE_MS + time.monotonic() * 1000)
+    @classmethod
+    def now_ms(cls) -> int:
+        return int(cls.tie_ms + time.monotonic() * 1000)
 
 
 def start(task: Task) -> Task:

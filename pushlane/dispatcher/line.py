@@ -296,9 +296,9 @@ class Line:
     def _look(self, now_s: float) -> None:
         """Do once a round what is not done push by push."""
         self.shares.look(now_s)
+        late = self.flusher.is_late and not self.outage.rests  # then nobody asks for room
         held = self.outage.rests or self.outage.holds_back
-        late = Cause.DURABLE if self.flusher.is_late else None
-        self.waits.note(Cause.BREAKER if held else late)
+        self.waits.note(Cause.DURABLE if late else Cause.BREAKER if held else None)
 
     @property
     def target(self) -> SinkTarget | None:

@@ -28,7 +28,7 @@ from pushlane.core.lane import Job, Why
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
-from pushlane.core.task import TIE_MS, DeliveryMode
+from pushlane.core.task import DeliveryMode, SteadyTime
 from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraint
 from pushlane.dispatcher.failures import Flight, TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
@@ -201,7 +201,7 @@ class Outage:
     def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
         """Keep a push that the sink did not take: it goes again after `wait_s`, at no attempt."""
         self.stats.spared += 1
-        job.aside = (*job.aside, ("tried", (job.dispatched_at_ms - TIE_MS) / 1000))
+        job.aside = (*job.aside, ("tried", (job.dispatched_at_ms - SteadyTime.tie_ms) / 1000))
         asked_s = outcome.after_s or 0.0
         if self.rests and self.is_valid(job.permit):
             job.lane.park(job, Why.REFUSED)

@@ -20,6 +20,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -28,9 +29,9 @@ from pushlane.backends.ports import ReceiptLog
 from pushlane.backends.queries import receipt_hasher
 from pushlane.core.endings import Ending
 from pushlane.core.lane import Job
-from pushlane.core.push import Push
+from pushlane.core.push import Kind, Push
 from pushlane.core.retrying import Backoff
-from pushlane.core.task import Level, Task, steady_ms
+from pushlane.core.task import Level, SteadyTime, Task
 from pushlane.dispatcher.stats import ReceiptLoss, Stats
 from pushlane.dispatcher.tracing.traces import LineTraces
 from pushlane.dispatcher.waits import Waits
@@ -245,8 +246,7 @@ class Receipts:
         hasher = None if is_off else self._hasher or await self._hasher_in_time()
         if hasher is None:
             self._stats.receipts_lost[ReceiptLoss.KEY] += 0 if is_off else len(receipts)
-            levels = [receipt.job.task.level for receipt in receipts]
-            self._tell(receipts, levels, self._waits_untold(receipts))
+            await self._count_untold(receipts)
             return
         left_out_before = self._stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
@@ -360,7 +360,7 @@ class Receipts:
         tasks = [job.task for job in jobs]
         kinds = list({id(task): task for task in tasks}.values())
         recipients = [push.recipient for push in pushes]
-        now = steady_ms()
+        now = SteadyTime.now_ms()
         submitted = [push.submitted_at_ms for push in pushes]
         eligible = _eligible(jobs, pushes, kinds)
         dispatched = [job.dispatched_at_ms for job in jobs]
@@ -382,17 +382,28 @@ class Receipts:
             responded_at_ms=ended,
             trace_ids=_column([push.trace_id for push in pushes]),
             attributes=_column([push.attributes for push in pushes]),
-            waits=self._waits.columns(jobs, pushes, submitted, eligible, _until(dispatched, ended)),
+            waits=self._waits.columns(
+                jobs, pushes, submitted, eligible, _until(receipts, dispatched, ended)
+            ),
         )
+
+    async def _count_untold(self, receipts: Sequence[Ending]) -> None:
+        """Count the waits of those that get no receipt; others have their turn in between."""
+        for start in range(0, len(receipts), MOST_A_BODY):
+            some = receipts[start : start + MOST_A_BODY]
+            levels = [receipt.job.task.level for receipt in some]
+            with suppress(*_NOT_WRITABLE):  # whatever a push holds, it is settled
+                self._tell(some, levels, self._waits_untold(some))
+            await asyncio.sleep(0)
 
     def _waits_untold(self, receipts: Sequence[Ending]) -> dict[str, list[int]]:
         """Return where the waits of those went that get no receipt."""
-        jobs, now = [receipt.job for receipt in receipts], steady_ms()
+        jobs, now = [receipt.job for receipt in receipts], SteadyTime.now_ms()
         pushes = [job.push for job in jobs]
         kinds = list({id(job.task): job.task for job in jobs}.values())
         submitted = [push.submitted_at_ms for push in pushes]
         dispatched = [job.dispatched_at_ms for job in jobs]
-        until = _until(dispatched, [receipt.at_ms or now for receipt in receipts])
+        until = _until(receipts, dispatched, [receipt.at_ms or now for receipt in receipts])
         return self._waits.columns(jobs, pushes, submitted, _eligible(jobs, pushes, kinds), until)
 
     def _tell(
@@ -435,11 +446,18 @@ class Receipts:
 _kind_of = attrgetter("kind")
 
 
-def _until(dispatched: list[int], ended: list[int]) -> list[int]:
-    """Return until when each waited: it went to its sink then, or ended without (Unix ms)."""
+def _until(receipts: Sequence[Ending], dispatched: list[int], ended: list[int]) -> list[int]:
+    """Return until when each waited (Unix ms): it went to its sink then, or ended without.
+
+    0 of one that another process had delivered, and told of.
+    """
     if 0 not in dispatched:
         return dispatched
-    return [at or end for at, end in zip(dispatched, ended, strict=True)]
+    kinds = [receipt.kind for receipt in receipts]
+    return [
+        at or (0 if kind is Kind.DELIVERED else end)
+        for at, end, kind in zip(dispatched, ended, kinds, strict=True)
+    ]
 
 
 def _spread(values: list[T], kinds: list[Task], tasks: list[Task]) -> list[T]:

@@ -18,8 +18,8 @@ from sys import getsizeof
 
 from pushlane.core.lane import Job, Lane, Why
 from pushlane.core.names import is_pool
-from pushlane.core.push import Push
-from pushlane.core.task import TIE_MS
+from pushlane.core.push import MAX_PUSH_BYTES, Push
+from pushlane.core.task import SteadyTime
 from pushlane.model.due import eligible_ms
 from pushlane.model.waits import Cause, pack, unpack, whole
 
@@ -28,6 +28,10 @@ _MOST_NUMBERS = 400
 _THINNED = 3  # one in so many
 _LEAST_GAP_MS = 10.0
 _GAP_PART = 64
+_MOST_TOLD = MAX_PUSH_BYTES - 64
+_LOOK_EVERY_S = 1.0
+_STEP_MS = 1_000.0
+_STAYED_S = 60.0
 _ALIKE = 128  # waits are alike that differ by less than this part of them
 
 _ASIDE = {
@@ -62,6 +66,7 @@ _lane_of = attrgetter("lane")
 _task_of = attrgetter("task")
 _aside_of = attrgetter("aside")
 _waits_of = attrgetter("waits")
+_carried_of = attrgetter("waits", "attempt", "due_at_ms", "not_before_ms")
 
 
 def waits_of(lane: Lane) -> Iterator[Why]:
@@ -308,14 +313,31 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        now_ms = time.monotonic() * 1000
+        self._looked_s = time.monotonic()
+        self._stepped_s: float | None = None
+        now_ms = self._looked_s * 1000
         self._line = LineTimes(now_ms)
         self._chosen_ms = now_ms
 
     def note(self, cause: Cause | None) -> None:
         """Hear what keeps the line from taking as many pushes as it has slots for."""
+        if time.monotonic() >= self._looked_s + _LOOK_EVERY_S:
+            self._look_at_wall()
         if cause is not self._line.cause:
             self._line.turn(cause, time.monotonic() * 1000)
+
+    def _look_at_wall(self) -> None:
+        """Follow the wall clock once a step of it has stayed: what waits by then is told as ever,
+        and no process goes wrong for long that was suspended, or began before its clock was set.
+        """
+        self._looked_s = time.monotonic()
+        tie_ms = time.time() * 1000 - self._looked_s * 1000
+        if abs(tie_ms - SteadyTime.tie_ms) < _STEP_MS:
+            self._stepped_s = None
+        elif self._stepped_s is None:
+            self._stepped_s = self._looked_s
+        elif self._looked_s >= self._stepped_s + _STAYED_S:
+            SteadyTime.tie_ms = tie_ms
 
     def watch(self, jobs: Sequence[Job], changed: Iterable[Lane]) -> None:
         """Hear of a round of the loop: the jobs chosen, and the lanes that may have changed.
@@ -360,7 +382,7 @@ class Waits:
                 return self._alike(jobs[0], due_ms[0], until_ms[0], waited)
         now_ms = time.monotonic() * 1000
         own = map(_lane_of, jobs), map(id, map(_task_of, jobs)), map(_aside_of, jobs)
-        carried = map(_waits_of, pushes)
+        carried = map(_carried_of, pushes)
         keys = list(zip(*own, carried, submitted_ms, due_ms, until_ms, strict=True))
         found = {
             key: self._parts(jobs[row], due_ms[row], until_ms[row], now_ms)
@@ -390,10 +412,10 @@ class Waits:
         wall clock does until then, it is that of the retry, or of what the push waited for apart.
         """
         submitted_ms = job.push.submitted_at_ms
-        if submitted_ms <= 0:
+        if submitted_ms <= 0 or len(job.body) > _MOST_TOLD:  # it would be more than a push may be
             return None
         now_ms = time.monotonic() * 1000
-        at_ms = at_ms or int(now_ms + TIE_MS)
+        at_ms = at_ms or SteadyTime.now_ms()
         sent_ms = job.dispatched_at_ms
         due_ms = eligible_ms(job.task, job.push)
         parts: dict[Cause, int] = dict(self._parts(job, due_ms, sent_ms or at_ms, now_ms))
@@ -425,12 +447,13 @@ class Waits:
             (Cause.START, job.task.not_before_ms),
             (Cause.DELAY, push.not_before_ms),
             (Cause.UNSEEN, 0 if is_told else push.due_at_ms),
-            (Cause.QUIET, due_ms),
+            (Cause.QUIET, due_ms if job.task.quiet else 0),
         ):
             if at_ms < (end_ms := min(end_ms, until_ms)):
                 parts[cause] = parts.get(cause, 0.0) + end_ms - at_ms
                 at_ms = end_ms
-        for from_ms, to_ms, aside in _stretches(job, at_ms - TIE_MS, until_ms - TIE_MS):
+        tie_ms = SteadyTime.tie_ms
+        for from_ms, to_ms, aside in _stretches(job, at_ms - tie_ms, until_ms - tie_ms):
             if aside is not None:
                 parts[aside] = parts.get(aside, 0.0) + to_ms - from_ms
             else:

@@ -233,6 +233,7 @@ def first_attempt(push: Push, new: Task, seq: int, after_seq: int, **changes: An
         seq=seq,
         after_seq=after_seq,
         attempt=1,
+        waits=None,
         key="",
         strikes=0,
         due_at_ms=0,

@@ -65,7 +65,7 @@ def test_bytes_that_are_no_push_are_malformed(body):
 
 def test_more_than_a_push_may_have_is_malformed():
     with pytest.raises(MalformedPush, match=f"over the limit of {MAX_PUSH_BYTES}"):
-        decode(encode(Push("t1", 7, "r", body="x" * MAX_PUSH_BYTES)))
+        decode(encode(Push("t1", 7, "r", body="x" * (MAX_PUSH_BYTES + 64))))
 
 
 def test_many_are_read_as_each_is_alone():
@@ -84,7 +84,7 @@ def test_many_are_read_as_each_is_alone():
         encode(PUSH)[:-1],
         encode(PUSH) + b"\xc0",
         encode(PUSH) * 2,
-        encode(Push("t1", 7, "r", body="x" * MAX_PUSH_BYTES)),
+        encode(Push("t1", 7, "r", body="x" * (MAX_PUSH_BYTES + 64))),
         msgspec.msgpack.encode([3, "t1"]),
     ],
 )

@@ -79,13 +79,14 @@ async def test_a_clone_of_bundles_goes_in_bundles_of_its_own_size(tmp_path: Path
 async def test_a_replayed_push_is_a_first_attempt_of_the_new_task(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         labels = {"attributes": {"region": "eu"}, "trace_id": "t-1"}
-        await kept_task(backend, Push("old", 5, "a", attempt=3, due_at_ms=7, **labels))
+        await kept_task(backend, Push("old", 5, "a", attempt=3, due_at_ms=7, waits=b"w", **labels))
 
         made = await clone(backend, settings, "old")
         [push] = await on_lane(backend, made.task)
 
         assert (push.task_id, push.seq, push.attempt) == (made.task.id, 1, 1)
         assert (push.attributes, push.trace_id, push.due_at_ms) == ({"region": "eu"}, "t-1", 0)
+        assert push.waits is None
 
 
 async def test_an_ordered_push_follows_the_one_it_followed_before(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.names import pool_lane
 from pushlane.core.ports import Delivery
-from pushlane.core.push import DELIVERED, Kind, Outcome, Scope
+from pushlane.core.push import DELIVERED, MAX_PUSH_BYTES, Kind, Outcome, Push, Scope, encode
 from pushlane.core.task import DeliveryMode, Level, now_ms
 from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
@@ -469,8 +470,36 @@ def test_a_step_of_the_wall_clock_moves_no_retry(
     receipts = played(monkeypatch, scene, clock)
 
     for first, second in zip(receipts[::2], receipts[1::2], strict=True):
-        print(first, second)
+        assert "quiet" not in first.parts
         assert second.parts["retry"] == near(5_000)
+        assert "quiet" not in second.parts
+
+
+@STEPS
+def test_a_step_that_stayed_is_followed(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+    """As of a machine that was suspended, or that began before its clock was set."""
+    clock = Clock()
+
+    async def scene(backend: Backend) -> None:
+        sink = TakesTime()
+        async with serving(backend, sink):
+            await add(backend, pushes=4)
+            await sent(sink, 4)
+            clock.step_s = step_s
+            for pushes in (8, 12, 16):  # each wakes the loop, which looks at the clock then
+                await asyncio.sleep(70.0)
+                await add(backend, pushes=4)
+                await sent(sink, pushes)
+            await add(backend)
+            await sent(sink, 416)
+
+    receipts = played(monkeypatch, scene, clock)
+
+    counts = Counter(one.task_id for one in receipts)
+    last = [one for one in receipts if counts[one.task_id] == 400]
+    assert len(last) == 400
+    assert split(last)["slot"] >= 0.98
+    assert max(one.waited_ms for one in last) == near(400 / SETTINGS.slots * TOOK_S * 1_000)
 
 
 @pytest.mark.parametrize("ahead_ms", [60_000, -60_000])
@@ -505,3 +534,24 @@ def test_of_a_push_that_does_not_tell_when_it_was_submitted_no_wait_is_told(
 
     assert len(receipts) == 40
     assert not any(one.parts for one in receipts)
+
+
+def test_pushes_as_large_as_may_be_are_tried_again_and_tell_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a retry adds to a push makes none unreadable."""
+    bare = len(encode(Push("t", 1, "to-1", submitted_at_ms=now_ms())))
+    largest = MAX_PUSH_BYTES - bare - 20  # of it 20 for the task's id, and for the texts' lengths
+
+    def once(delivery: Delivery) -> Outcome:
+        return RETRY if delivery.push.attempt == 1 else DELIVERED
+
+    async def scene(backend: Backend) -> None:
+        sink = TakesTime(answer=once)
+        async with serving(backend, sink):
+            await add(backend, pushes=20, of_push=lambda seq: {"body": "x" * (largest + seq)})
+            await sent(sink, 40)
+
+    receipts = played(monkeypatch, scene)
+
+    assert [one.outcome for one in receipts] == ["retry", "delivered"] * 20

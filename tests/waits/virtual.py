@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pushlane.core.intake import Intake
+from pushlane.core.task import SteadyTime
 from pushlane.dispatcher import line
 from pushlane.dispatcher.gates.budgets import Budgets
 
@@ -62,6 +63,7 @@ class Clock:
 def run_in(clock: Clock, patch: pytest.MonkeyPatch, scene: Coroutine[Any, Any, T]) -> T:
     """Run a scene in a loop of its own, in the time of this clock."""
     patch.setattr(time, "monotonic", clock.monotonic_s)
+    patch.setattr(SteadyTime, "tie_ms", (clock.wall_s() - clock.monotonic_s()) * 1_000)
     for made in (Intake, Budgets):  # their clock is what `time.monotonic` was at first
         patch.setattr(line, made.__name__, partial(made, clock_s=lambda: clock.now_s))
     patch.setattr(time, "time", clock.wall_s)

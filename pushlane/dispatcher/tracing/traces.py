@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pushlane.core.endings import Ending
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Kind, Push
-from pushlane.core.task import MAX_ATTEMPTS, steady_ms
+from pushlane.core.task import MAX_ATTEMPTS, SteadyTime
 from pushlane.dispatcher.tracing import conventions as names
 from pushlane.dispatcher.tracing.conventions import SpanOperation
 from pushlane.dispatcher.tracing.exporter import (
@@ -168,7 +168,7 @@ class LineTraces:
         self, ending: Ending, caller: TraceContext, waits: Mapping[str, int]
     ) -> Iterator[Any]:
         job, push, kinds = ending.job, ending.job.push, self._tracing.api.SpanKind
-        ended_ms, sent_ms = ending.at_ms or steady_ms(), job.dispatched_at_ms
+        ended_ms, sent_ms = ending.at_ms or SteadyTime.now_ms(), job.dispatched_at_ms
         until_ms = sent_ms or ended_ms
         known = 0 < push.submitted_at_ms <= until_ms  # else of another clock
         submitted_ms = push.submitted_at_ms if known else until_ms
