@@ -95,9 +95,10 @@ class Tracing:
     def span(
         self,
         template: str,
+        trace_id: int,
         operation: SpanOperation,
         kind: Any,
-        at: TraceContext,
+        own_id: int,
         parent_id: int,
         times_ms: tuple[int, int],
         attributes: Mapping[str, Any],
@@ -109,11 +110,11 @@ class Tracing:
         api, word = self.api, str(operation)
         parent = None
         if parent_id:
-            parent = api.SpanContext(at.trace_id, parent_id, is_remote, self._sampled)
+            parent = api.SpanContext(trace_id, parent_id, is_remote, self._sampled)
         start_ms, end_ms = times_ms
         return self._span(
             f"{word} {template}",
-            api.SpanContext(at.trace_id, at.span_id, False, self._sampled),
+            api.SpanContext(trace_id, own_id, False, self._sampled),
             parent,
             self._resource,
             {names.OPERATION_NAME: word, names.OPERATION_TYPE: word, **attributes},
@@ -180,20 +181,18 @@ class LineTraces:
             told[names.ERROR_TYPE] = ending.why or str(ending.outcome)
         waited = {**of_attempt, **({} if sent_ms else told)}
         waited |= {names.WAIT + cause: spent_ms for cause, spent_ms in waits.items()}
-        create, receive, send = (
-            caller._replace(span_id=span_id(caller.trace_id, one, push, self._sink))
-            for one in SpanOperation
-        )
-        span = partial(self._tracing.span, common[names.DESTINATION_TEMPLATE])
+        trace_id = caller.trace_id
+        create, receive, send = [span_id(trace_id, one, push, self._sink) for one in SpanOperation]
+        span = partial(self._tracing.span, common[names.DESTINATION_TEMPLATE], trace_id)
         moment, waiting = (submitted_ms, submitted_ms), (submitted_ms, until_ms)
         if push.attempt <= 1:
             own = caller.span_id, moment, common
             yield span(SpanOperation.CREATE, kinds.PRODUCER, create, *own, is_remote=True)
         is_error = failed and not sent_ms
-        own = create.span_id, waiting, waited
+        own = create, waiting, waited
         yield span(SpanOperation.RECEIVE, kinds.CONSUMER, receive, *own, failed=is_error)
         if sent_ms:
-            own = receive.span_id, (sent_ms, ended_ms), {**of_attempt, **told}
+            own = receive, (sent_ms, ended_ms), {**of_attempt, **told}
             yield span(SpanOperation.SEND, kinds.CLIENT, send, *own, failed=failed)
 
     def _common(self, ending: Ending) -> dict[str, Any]:
