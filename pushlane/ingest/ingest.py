@@ -23,15 +23,7 @@ from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
 from pushlane.ingest.lanes import Lanes
 from pushlane.ingest.mapping import Made
 from pushlane.ingest.partition import Counted, Partition
-from pushlane.ingest.position import (
-    Kept,
-    Position,
-    Seen,
-    all_kept,
-    kept_of,
-    nothing_kept,
-    positions_of,
-)
+from pushlane.ingest.position import Kept, Position, Seen, kept_of_each, positions_of
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, RecordSource, SourceChanged
 from pushlane.ingest.steering import Asked, agree, asked_for, carried_out, refuse_other
@@ -43,6 +35,9 @@ log = logging.getLogger("pushlane.ingest")
 
 T = TypeVar("T")
 
+_ByLevel = Mapping[Level | None, Mapping[str, Kept]]
+"""What is kept of each partition, by level; None for its main lane."""
+
 LET_GO_S = 5.0
 """Seconds in which records in progress are finished when a partition is taken away."""
 
@@ -50,7 +45,6 @@ _COMMIT_EVERY_S = 1.0
 _AGAIN_S = 1.0
 _RATE_OVER_S = 5.0
 _MOST_TOLD = 5
-_LANES = (None, *Level)
 _STEERED_EVERY = 2
 """So many commits come between two looks at what was asked for."""
 
@@ -159,26 +153,24 @@ class Ingest:
         self.source.close()
 
     async def given(self, partitions: Sequence[Given]) -> Mapping[str, int]:
-        where = self.backend.documents, self.stream
-        kept = {level: await self._retried(partial(all_kept, *where, level)) for level in _LANES}
-        starts = {}
-        for given in partitions:
-            name = given.partition
-            of_it = {
-                level: some.get(name) or nothing_kept(*where, name, level)
-                for level, some in kept.items()
-            }
-            starts[name] = self._begin(given, of_it)
-        return starts
+        found = await self._kept_of([given.partition for given in partitions])
+        return {given.partition: self._begin(given, found) for given in partitions}
 
-    def _begin(
-        self, given: Given, of_it: Mapping[Level | None, Kept], *, is_end_new: bool = True
-    ) -> int:
-        """Begin to work on a partition, of which this is kept; return where it is to be read from.
+    async def _kept_of(self, partitions: Sequence[str]) -> _ByLevel:
+        """Return what is kept of partitions: asks once for each level, and once for the others."""
+        where = self.backend.documents, self.stream, partitions
+        return {
+            level: await self._retried(partial(kept_of_each, *where, level))
+            for level in (None, *Level)
+        }
+
+    def _begin(self, given: Given, found: _ByLevel, *, is_end_new: bool = True) -> int:
+        """Begin to work on a partition; return where it is to be read from.
 
         Raises SourceChanged and BadInput.
         """
-        kept, levels = of_it[None], {level: of_it[level] for level in Level}
+        kept = found[None][given.partition]
+        levels = {level: found[level][given.partition] for level in Level}
         position = self._position(given, kept, levels, is_end_new)
         lanes = self._lanes(given.partition, kept, levels, position)
 
@@ -275,10 +267,9 @@ class Ingest:
         await asyncio.sleep(_AGAIN_S)
         with suppress(Lost, Unreachable):  # of its lanes, some may not be lost
             await partition.lanes.let_go()
-        where = self.backend.documents, self.stream, given.partition
         try:
-            kept = {lane: await self._retried(partial(kept_of, *where, lane)) for lane in _LANES}
-            at = self._begin(given, kept, is_end_new=False)
+            found = await self._kept_of([given.partition])
+            at = self._begin(given, found, is_end_new=False)
         except PushlaneError as error:
             self._fail(error)
             return

@@ -110,13 +110,6 @@ class Kept:
         self.version, self.position = version, position
 
 
-def nothing_kept(
-    documents: DocumentStore, stream: Stream, partition: str, level: Level | None = None
-) -> Kept:
-    """Return what is kept of a partition, or of one level of it, that has no document yet."""
-    return Kept(documents, name_of(stream, partition), kind=_kind(level))
-
-
 def name_of(stream: Stream, partition: str) -> str:
     """Return the name of the document of a partition."""
     return f"{stream.place}/{partition}"
@@ -137,6 +130,19 @@ async def all_kept(
     start, kind = name_of(stream, ""), _kind(level)
     found = [one for one in await documents.list(kind) if one.name.startswith(start)]
     return {one.name.removeprefix(start): _kept(documents, one.name, one, kind) for one in found}
+
+
+async def kept_of_each(
+    documents: DocumentStore, stream: Stream, partitions: Sequence[str], level: Level | None = None
+) -> dict[str, Kept]:
+    """Return those of these partitions, known or new: asks once, however many they are."""
+    if len(partitions) == 1:  # a list has all there are
+        return {partitions[0]: await kept_of(documents, stream, partitions[0], level)}
+    found = await all_kept(documents, stream, level)
+    return {
+        one: found.get(one) or Kept(documents, name_of(stream, one), kind=_kind(level))
+        for one in partitions
+    }
 
 
 def positions_of(main: Position, levels: Mapping[Level, Kept]) -> Positions:
