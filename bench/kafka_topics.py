@@ -250,7 +250,7 @@ def _shown(result: dict[str, Any], system: str) -> str:
 def plot(result: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure as Drawing
 
-    drawing = Drawing(figsize=(8, 5), layout="constrained")
+    drawing = Drawing(figsize=(8, 6), layout="constrained")
     axes = drawing.subplots()
     for system, rates in result["rates"].items():
         known = {int(topics): rate for topics, rate in rates.items() if not isinstance(rate, str)}
@@ -259,5 +259,5 @@ def plot(result: dict[str, Any], path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="topics", ylabel="records a second")
     counts = list(result["memory"])
     axes.set_xticks([int(topics) for topics in counts], counts)
-    axes.legend(fontsize="x-small")
+    drawing.legend(loc="outside lower center", fontsize="x-small", ncols=2)
     drawing.savefig(path, dpi=120)

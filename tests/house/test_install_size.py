@@ -52,7 +52,9 @@ def test_only_who_works_on_pushlane_gets_a_redis_server() -> None:
     assert (pinned("demo") | pinned("spark")) & carriers == set()
 
 
-@pytest.mark.parametrize("name", ["base", "service", "spark", "demo", "dev", "browser", "docs", "howto"])
+@pytest.mark.parametrize(
+    "name", ["base", "service", "spark", "demo", "dev", "browser", "docs", "howto"]
+)
 def test_pins_name_no_host(name: str) -> None:
     assert "://" not in (ROOT / "requirements" / f"{name}.txt").read_text()
 
