@@ -395,7 +395,7 @@ def test_no_push_can_be_of_another_task_or_seq_than_its_place_says() -> None:
 
 
 def test_a_push_over_the_limit_spoils_no_other() -> None:
-    large = fields_of(body("t1", 8, MAX_PUSH_BYTES))
+    large = fields_of(body("t1", 8, MAX_PUSH_BYTES + 64))
     bundle = open_bundle(bundle_of(3, [GOOD[0], large, GOOD[2]]))
 
     assert [is_push(bundle, place) for place in range(3)] == [True, False, True]

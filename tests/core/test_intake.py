@@ -137,7 +137,7 @@ class Scene:
             clock_s,
         )
         for lane_input, reader in ((self.lane.main, main), (self.lane.later, later)):
-            lane_input.opened(reader)
+            lane_input.reader = reader
             if reader is not None:
                 lane_input.ready()
 
@@ -325,7 +325,7 @@ async def test_an_answer_about_what_a_closed_reader_gave_puts_nothing_at_hand() 
     await registry.refused.wait()
 
     scene.lane.let_go()
-    scene.lane.main.opened(Reader("task-t", []))  # it was opened again meanwhile
+    scene.lane.main.reader = Reader("task-t", [])  # it was opened again meanwhile
     registry.away = False
     await until(lambda: not scene.lane.main.asking)
 

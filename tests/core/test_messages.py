@@ -216,7 +216,7 @@ def test_one_that_is_too_short_takes_nothing_from_those_behind_it(
 
 
 def test_of_one_that_is_too_large_the_start_is_kept() -> None:
-    large = fields_of(encode(Push("t", 2, "to-2", body="x" * MAX_PUSH_BYTES)))
+    large = fields_of(encode(Push("t", 2, "to-2", body="x" * (MAX_PUSH_BYTES + 64))))
     first, bad, _ = taken_all(with_spoiled([1, 2, 3], {2: large}))
 
     assert push_of(first) is not None
@@ -258,7 +258,7 @@ def test_what_tells_nothing_at_all_is_one_push_that_nobody_knows(body: bytes) ->
 
 
 def test_of_a_message_that_is_too_large_the_start_is_kept() -> None:
-    body = encode(Push("t", 2, "to-2", body="x" * MAX_PUSH_BYTES))
+    body = encode(Push("t", 2, "to-2", body="x" * (MAX_PUSH_BYTES + 64)))
     [held] = taken_all(Message(Taken(body, "task-t", None)))
 
     assert isinstance(held.error, MalformedPush)
