@@ -1,4 +1,4 @@
-"""What `pushlane ingest` holds in memory after some records, and after ten times as many.
+"""Measures the memory of `pushlane ingest` after some records, and after ten times as many.
 
 It reads a topic that has them all when it starts, so it is never idle before its end.
 """

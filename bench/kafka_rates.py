@@ -1,4 +1,4 @@
-"""What Kafka does with as many records on as many topics: its own tools, and confluent-kafka.
+"""Measures the rates of Kafka by its own tools and by confluent-kafka: some records, some topics.
 
 `acks=all` on one node means that a record is in the page cache, as with the Pulsar of a benchmark
 (journalSyncData=false). Batches wait for 10 ms, as those of Pulsar's client do.
@@ -39,7 +39,7 @@ _LAST_CHARACTERS = 300
 
 
 def record(seq: int) -> bytes:
-    """What others read as well: a push of the benchmarks' own."""
+    """Return a record that is a push of the benchmarks' own, as other systems get it, too."""
     return encode(push_of("rival", seq))
 
 
@@ -136,7 +136,7 @@ def perf_produced(servers: str, topic: str, records: int) -> float:
 
 
 def perf_produced_rate(said: str, records: int) -> float:
-    """What it says of its steady state, if the broker took all."""
+    """Return its rate in its steady state, if the broker took all."""
     every, steady = _ALL.search(said), _STEADY.search(said)
     if every is None or steady is None:
         raise MissingPeer("ProducerPerformance said no rate")

@@ -51,7 +51,7 @@ Rates = dict[str, float | str]
 
 
 class Round(NamedTuple):
-    """What one round measured; `memory` is in MiB, while Kafka has all records."""
+    """The figures of one round; `memory` is in MiB, while Kafka has all records."""
 
     rates: Rates
     memory: Mapping[str, int]
@@ -141,7 +141,7 @@ def _kafka(servers: str, folder: Path, topics: int, each: int) -> tuple[Rates, d
 
 
 def _pulsar(settings: Settings, topics: int, each: int) -> tuple[Rates, int, int]:
-    """What is done with Pulsar, and how many pushes pushlane lost, and sent twice."""
+    """Measure Pulsar and pushlane on it; return also how many pushes that lost, and sent twice."""
     rates: Rates = {}
     began_s = time.perf_counter()
     totals = asyncio.run(_written(settings, topics, each))
@@ -167,7 +167,7 @@ def _or_why(measure: Callable[[], float]) -> float | str:
 
 
 def _memory(folder: Path) -> dict[str, int]:
-    """What Kafka's process holds, its records on the disk, and all that the machine caches."""
+    """Return the MiB of Kafka's process, of its records on the disk, and of the page cache."""
     pid = int((folder / "kafka.pid").read_text().split()[0])
     heap = re.search(r"-Xmx(\d+)m", Path(f"/proc/{pid}/cmdline").read_text())
     assert heap is not None

@@ -1,4 +1,4 @@
-"""What waits and traces cost: each with it beside without, in alternating pairs.
+"""Waits and traces cost something: each is measured with it beside without, in alternating pairs.
 
 One task on one lane, all written before its dispatcher starts, which runs in this process with a
 sink that does nothing and receipts. Beside the rate there is the processor time a push, which a
@@ -30,10 +30,11 @@ from pushlane.core.push import Outcome, Push
 from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher import Dispatcher, checked_sink, line
 from pushlane.dispatcher.checked_sink import CheckedSink
+from pushlane.dispatcher.lane_times import LaneTimes, LineTimes
 from pushlane.dispatcher.receipts import Receipts
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.tracing.traces import Tracing
-from pushlane.dispatcher.waits import LaneTimes, LineTimes, Waits
+from pushlane.dispatcher.waits import Waits
 from pushlane.model.waits import Cause
 from pushlane.settings import Settings
 
@@ -76,7 +77,7 @@ class _BareSink(CheckedSink):
 
 
 PAIRS = {"waits": ("untold", "told"), "off": ("bare", "told"), "sampled": ("told", "sampled")}
-"""What is measured: without it, and with it. `told` is as it comes, with no trace_endpoint."""
+"""The kinds of a pair: without it, and with it. `told` is as it comes, with no trace_endpoint."""
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def _as(kind: str) -> Iterator[None]:
 
 
 async def _drained(settings: Settings, pushes: int) -> tuple[Spent, int]:
-    """What a drain takes, and the bytes of its receipts."""
+    """Return the time that a drain takes, and the bytes of its receipts."""
     async with connect(settings) as backend:
         await write_task(backend, Level.HIGH, pushes, make=_push)
         sink = open_sink("null", slots=settings.slots, timeout_s=settings.sink_timeout_s)
@@ -170,7 +171,7 @@ def _push(task_id: str, seq: int) -> Push:
 
 
 def _lane_bytes() -> int:
-    """What a lane keeps that has been in five states for a day."""
+    """Return the bytes that a lane keeps which has been in five states for a day."""
     times = LaneTimes(0.0, LineTimes(0.0))
     for number in range(1, 10_000):
         times.chose(5.0, number * 8_640.0)

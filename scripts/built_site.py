@@ -21,7 +21,7 @@ _MARK = re.compile(r"\s*(?:[-*] |\d+\. |\||```)")
 
 
 class Page(HTMLParser):
-    """What a page loads and shows, where it leads, and the headings that others lead to."""
+    """Collects the links, the loads and the headings of a page, and the text that it shows."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 
 def faults_of(site: Path) -> list[str]:
-    """What is wrong with a site, a line each: like `PAGE: loads …`."""
+    """Return the faults of a site, a line each: like `PAGE: loads …`."""
     pages = {path: Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     faults = [
         f"{style.relative_to(site)}: loads {address}"
@@ -74,7 +74,7 @@ def faults_of(site: Path) -> list[str]:
 
 
 def _is_there(address: str, path: Path, pages: dict[Path, Page]) -> bool:
-    """Whether a link on a page leads somewhere; one to another host is not looked at."""
+    """Tell whether a link on a page leads somewhere; one to another host is not looked at."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc:
         return True

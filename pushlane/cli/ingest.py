@@ -91,12 +91,8 @@ def run(
     set_up_logs(settings.log_format)
     made = load_mapping(mapping)
     opened = _opener(source, kafka or [])
-    options = {
-        "map_timeout_s": map_timeout,
-        "on_gap": OnGap(on_gap),
-        "start": Start(first),
-        "change": change,
-    }
+    options: dict[str, Any] = {"on_gap": OnGap(on_gap), "start": Start(first)}
+    options |= {"map_timeout_s": map_timeout, "change": change}
     with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
         asyncio.run(_run(settings, opened, (stream, app), made, bad, options, health))
 

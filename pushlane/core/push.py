@@ -19,7 +19,7 @@ FORMAT = 3
 """The highest format on lanes that this version reads: 1 is a push, 2 a bundle, 3 a push's key."""
 
 MAX_PUSH_BYTES = 64 * 1024
-_MOST_READ = MAX_PUSH_BYTES + 64  # a retry writes more of it than its submit did
+LARGEST = MAX_PUSH_BYTES + 64  # a retry writes more of it than its submit did
 MAX_SEQ = 2**32 - 1
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
@@ -122,7 +122,7 @@ def decode(body: bytes) -> Push:
         UnknownFormat: they are of a format that came later.
         MalformedPush: the bytes are not a push, or more than a push may have.
     """
-    if len(body) > _MOST_READ:
+    if len(body) > LARGEST:
         require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane, over the limit of {MAX_PUSH_BYTES}")
     try:
@@ -138,7 +138,7 @@ def decode_many(bodies: Sequence[bytes]) -> list[Push]:
     Raises:
         MalformedPush: one of them cannot be read.
     """
-    if max(map(len, bodies)) > _MOST_READ:
+    if max(map(len, bodies)) > LARGEST:
         raise MalformedPush(f"one of {len(bodies)} pushes is over the limit of {MAX_PUSH_BYTES}")
     head = b"\xdd" + len(bodies).to_bytes(4, "big")
     try:

@@ -15,7 +15,7 @@ from pushlane.core.endings import Ending, Flusher, Wait, WaitReason
 from pushlane.core.lane import Job, Message
 from pushlane.core.names import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
 from pushlane.core.ports import Counts
-from pushlane.core.push import Arrival, DeadPush, Kind, Outcome, Scope, encode, encode_dead
+from pushlane.core.push import LARGEST, Arrival, DeadPush, Kind, Outcome, Scope, encode, encode_dead
 from pushlane.core.republish import Republisher
 from pushlane.core.task import DeliveryMode, OnUnknown, Task, now_ms
 
@@ -148,7 +148,7 @@ class Settler:
         if outcome.pause_task:
             return self.later(job, _PAUSED_AGAIN_S)
         push = job.push
-        if push.attempt >= job.task.max_attempts:
+        if push.attempt >= job.task.max_attempts or len(job.body) > LARGEST - 32:  # it grows
             attempts = "1 attempt" if push.attempt == 1 else f"{push.attempt} attempts"
             reason = f"gave up after {attempts}: {outcome.reason}"
             may_repeat = job.task.delivery is DeliveryMode.AT_LEAST_ONCE
@@ -168,19 +168,19 @@ class Settler:
     def _pass_on(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         """Let a push begin anew at the next sink of its chain."""
         self._counts.retried(job.lane.level, outcome)
-        push = job.push
         body = self._again(job, at_ms, attempt=1, due_at_ms=0, strikes=0)
         reason = f"goes on to {outcome.goes_to}: {outcome.reason}"
         ending = Ending(job, None, Kind.RETRY, reason, at_ms, body=body)
-        ending.target = lane_at(push.task_id, outcome.goes_to)
-        ending.opens_for, ending.opens_at = push.task_id, outcome.goes_to
+        ending.target = lane_at(job.push.task_id, outcome.goes_to)
+        ending.opens_for, ending.opens_at = job.push.task_id, outcome.goes_to
         self._go_on(ending)
 
     def _again(self, job: Job, at_ms: int = 0, delay_s: float = 0.0, **changes: Any) -> bytes:
         """Return a push as it is written again, with where its wait went so far."""
         again = replace(job.push, **changes)
         waits = self._waits(job, at_ms, again.attempt, delay_s)
-        return encode(replace(again, waits=waits), job.body)
+        body = encode(replace(again, waits=waits), job.body)
+        return body if len(body) <= LARGEST else job.body  # whose writer went over the limit
 
     def _bury(
         self,

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from pushlane.core.lane import Lane, Why
 from pushlane.core.push import Kind
 from pushlane.core.task import Level, now_ms
+from pushlane.dispatcher.lane_times import reasons_of
 from pushlane.dispatcher.line import Line
 from pushlane.dispatcher.stats import Stats
-from pushlane.dispatcher.waits import waits_of
 from pushlane.model.presence import MOST_LANES, LaneWait, Resting, ServedSink, SlowLane
 
 MOST_NAMED = 50
@@ -184,4 +184,4 @@ class LineReport:
 
 def _why_waiting(lane: Lane) -> str:
     """Return for what a lane waits; that its task is paused, or starts later, is no news."""
-    return next((why for why in waits_of(lane) if why is not Why.HELD), "")
+    return next((why for why in reasons_of(lane) if why is not Why.HELD), "")

@@ -251,21 +251,13 @@ class Dispatcher:
         self._follower = RegistryFollower(backend, shared.tasks, self._lines, self.contact)
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
-        self._survey = Survey(
-            backend,
-            Backlogs(backend, shared.tasks.active, clock_ms),
-            self._leads,
-            lambda: Weights(**self.weights()),
-            lambda: shared.limits.limits,
-            settings.drain_target_s,
-        )
+        self._survey = self._make_survey(clock_ms)
         self._ended_at_survey = 0
         self._progress_log = ProgressLog(self.progress, clock_s)
         self._recalls = Recalls(backend, self._leads, shared.tasks.apply, clock_s)
         self._drain_reader = DrainReader(backend.presence)
-        self._announcer = PresenceAnnouncer(
-            backend, self.as_process, replaces=settings.replace_sink
-        )
+        replaces = settings.replace_sink
+        self._announcer = PresenceAnnouncer(backend, self.as_process, replaces=replaces)
         self._drains = drain
         self._drain_watch = DrainWatch(backend, shared.tasks, set(sinks), clock_ms)
         self._given_up: list[Line] = []
@@ -274,6 +266,17 @@ class Dispatcher:
             shared.tasks.add_listener(listener)
         if registry is not None:
             self._show_metrics(registry)
+
+    def _make_survey(self, clock_ms: Callable[[], int]) -> Survey:
+        shared = self._shared
+        return Survey(
+            self._backend,
+            Backlogs(self._backend, shared.tasks.active, clock_ms),
+            self._leads,
+            lambda: Weights(**self.weights()),
+            lambda: shared.limits.limits,
+            self._settings.drain_target_s,
+        )
 
     @classmethod
     @asynccontextmanager

@@ -36,7 +36,7 @@ log = logging.getLogger("pushlane.ingest")
 T = TypeVar("T")
 
 _ByLevel = Mapping[Level | None, Mapping[str, Kept]]
-"""What is kept of each partition, by level; None for its main lane."""
+"""The positions kept of each partition, by level; None for its main lane."""
 
 LET_GO_S = 5.0
 """Seconds in which records in progress are finished when a partition is taken away."""

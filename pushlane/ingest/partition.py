@@ -52,7 +52,7 @@ class Counted:
 
 @dataclass(eq=False)
 class _Part:
-    """What of some records goes on one lane: `pushes` with those that are there already."""
+    """The part of some records for one lane: `pushes` with those that are there already."""
 
     lane: PartitionLane
     bodies: list[bytes] = field(default_factory=list)

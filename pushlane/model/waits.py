@@ -15,7 +15,7 @@ MOST_CARRIED = 22
 
 
 class Cause(StrEnum):
-    """What a push waited for. The order is that of the wire: a new one goes to the end."""
+    """A reason why a push waited. The order is that of the wire: a new one goes to the end."""
 
     START = "start"
     """The start of its task."""

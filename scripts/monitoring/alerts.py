@@ -189,10 +189,6 @@ def _of_backlog() -> tuple[Alert, ...]:
     waiting = EVERYWHERE.once(known("pushlane_drain_backlog"))
     target = EVERYWHERE.once(known("pushlane_drain_target_seconds"))
     late = binary(drain, ">", binary(target, "*", _TOLERANCE))
-    observed = EVERYWHERE.once(known("pushlane_observed_share"))
-    short = binary(EVERYWHERE.once(known("pushlane_entitled_share")), "-", observed)
-    sends = binary(grouped("sum", observed, *INSTALLATION, "sink"), ">", 0)
-    more = binary(backlog, ">", binary(EVERYWHERE.once(known("pushlane_rate")), "*", _WINDOW_S))
     return (
         Alert(
             "PushlaneLagGrows",
@@ -219,20 +215,29 @@ def _of_backlog() -> tuple[Alert, ...]:
             "waits for.",
             "a-task-waits",
         ),
-        Alert(
-            "PushlaneLevelShort",
-            binary(binary(binary(short, ">", _SHORT_BY), "and", sends), "and", more),
-            "10m",
-            Severity.WARNING,
-            "level {{ $labels.level }} lacks {{ $value | humanizePercentage }} of sink "
-            "{{ $labels.sink }}",
-            f"It gets over {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for "
-            "ten windows of a minute in a row, while the sink takes pushes and more of the level "
-            "waits than a minute of its own: a stream that has no more to send is not short. A "
-            "change of weights shows within one; a level whose deliveries take longer than others' "
-            "has its part of the slots instead.",
-            "a-level-is-short",
-        ),
+        _level_short(),
+    )
+
+
+def _level_short() -> Alert:
+    observed = EVERYWHERE.once(known("pushlane_observed_share"))
+    short = binary(EVERYWHERE.once(known("pushlane_entitled_share")), "-", observed)
+    sends = binary(grouped("sum", observed, *INSTALLATION, "sink"), ">", 0)
+    backlog, rate = (EVERYWHERE.once(known(f"pushlane_{one}")) for one in ("backlog", "rate"))
+    more = binary(backlog, ">", binary(rate, "*", _WINDOW_S))
+    return Alert(
+        "PushlaneLevelShort",
+        binary(binary(binary(short, ">", _SHORT_BY), "and", sends), "and", more),
+        "10m",
+        Severity.WARNING,
+        "level {{ $labels.level }} lacks {{ $value | humanizePercentage }} of sink "
+        "{{ $labels.sink }}",
+        f"It gets over {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for "
+        "ten windows of a minute in a row, while the sink takes pushes and more of the level "
+        "waits than a minute of its own: a stream that has no more to send is not short. A "
+        "change of weights shows within one; a level whose deliveries take longer than others' "
+        "has its part of the slots instead.",
+        "a-level-is-short",
     )
 
 

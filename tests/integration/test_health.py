@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,9 +43,15 @@ def test_a_frozen_worker_shows_in_what_its_parent_says(embedded: Pushlane) -> No
     assert parent.process.stop() == 0
 
 
+def held_back(folder: Path) -> Callable[[], object]:
+    """Make the pipe that a processor of this folder reads from; return what lets it go on."""
+    os.mkfifo(folder / "let_go")
+    pipe = os.open(folder / "let_go", os.O_RDWR)  # so that neither end waits for the other
+    return lambda: os.write(pipe, b"!")
+
+
 HELD = """
 import asyncio, sys
-from pathlib import Path
 from prometheus_client import Counter
 
 sent = Counter("shop_sent", "What the shop sent")
@@ -53,8 +59,7 @@ sent = Counter("shop_sent", "What the shop sent")
 async def hold(push):
     sent.inc()
     print('{"action": "delivering"}', file=sys.stderr, flush=True)
-    while not Path("let_go").exists():
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(open("let_go", "rb").read, 1)
 """
 
 
@@ -63,6 +68,7 @@ def test_it_is_alive_and_not_ready_while_it_finishes_what_is_in_flight(
     embedded: Pushlane, workers: str
 ) -> None:
     (embedded.folder / "shop.py").write_text(HELD)
+    let_go = held_back(embedded.folder)
     embedded.submit("high", 1)
     words = ("dispatch", "--log-format", "json", "--sink", "shop:hold", "--workers", workers)
     running = Probed(embedded, *words)
@@ -72,7 +78,7 @@ def test_it_is_alive_and_not_ready_while_it_finishes_what_is_in_flight(
     os.kill(running.process.pid, signal.SIGTERM)
     running.until("/readyz", lambda found: found[1].startswith("stopping\n"))
     alive = running.get("/livez")
-    (embedded.folder / "let_go").touch()
+    let_go()
 
     assert "shop_sent_total" in text
     assert text.count("# TYPE process_cpu_seconds_total counter") == 1
@@ -81,25 +87,24 @@ def test_it_is_alive_and_not_ready_while_it_finishes_what_is_in_flight(
 
 
 BLOCKING = """
-import sys, time
-from pathlib import Path
+import sys
 
 async def block(push):
     print('{"action": "delivering"}', file=sys.stderr, flush=True)
-    while not Path("let_go").exists():
-        time.sleep(0.01)
+    open("let_go", "rb").read(1)
 """
 
 
 def test_it_answers_while_a_processor_blocks_its_loop(embedded: Pushlane) -> None:
     (embedded.folder / "shop.py").write_text(BLOCKING)
+    let_go = held_back(embedded.folder)
     embedded.submit("high", 1)
     running = Probed(embedded, "dispatch", "--log-format", "json", "--sink", "shop:block")
     running.process.until("delivering")
 
     running.until_missing(r"^event loop: has not turned for \d+ s\n$")
     assert running.get("/metrics")[0] == 200
-    (embedded.folder / "let_go").touch()
+    let_go()
 
     running.until_ready()
     assert running.process.stop() == 0

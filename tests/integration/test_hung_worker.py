@@ -18,15 +18,15 @@ from tests.processes import Pushlane, Running, each_once, until
 
 PATIENCE_S = 5
 HANGING = """
-import asyncio, json, os, time
+import asyncio, json, os, threading
 
 log = os.open("delivered.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 async def send(push):
     if push.recipient == "device-7":
-        time.sleep(600)
-    await asyncio.sleep(0.01)
+        threading.Event().wait()
+    await asyncio.sleep(0)
     os.write(log, json.dumps([push.task_id, push.seq]).encode() + b"\\n")
 """
 

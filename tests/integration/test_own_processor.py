@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import threading
+from contextlib import suppress
 
 from pushlane import Outcome, batch
 
@@ -64,10 +65,8 @@ def blocks(push):
 async def heeds_nothing(push):
     note(push)
     while True:
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
 """
 
 Lines = Callable[[], list[dict[str, Any]]]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.waits import LaneTimes, LineTimes
+from pushlane.dispatcher.lane_times import LaneTimes, LineTimes
 from pushlane.model.waits import Cause
 
 BEGAN_MS = 8_640_000_000.0

@@ -20,7 +20,7 @@ from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.names import pool_lane
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, MAX_PUSH_BYTES, Kind, Outcome, Push, Scope, encode
-from pushlane.core.task import DeliveryMode, Level, now_ms
+from pushlane.core.task import DeliveryMode, Level, State, now_ms
 from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Subject, change_limit
@@ -555,3 +555,27 @@ def test_pushes_as_large_as_may_be_are_tried_again_and_tell_less(
     receipts = played(monkeypatch, scene)
 
     assert [one.outcome for one in receipts] == ["retry", "delivered"] * 20
+
+
+@pytest.mark.parametrize("more", [1, 30, 40, 50, 64])
+def test_pushes_whose_writer_went_over_the_limit_end(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """None is written again so that nobody can read it: it is sent once more, or dead."""
+    task_id = new_task_id()
+    bare = len(encode(Push(task_id, 1, "to-1", body="x" * 65_000, submitted_at_ms=now_ms())))
+    body = "x" * (65_000 + MAX_PUSH_BYTES + more - bare)
+
+    def once(delivery: Delivery) -> Outcome:
+        return RETRY if delivery.push.attempt == 1 else DELIVERED
+
+    async def scene(backend: Backend) -> None:
+        sink = TakesTime(answer=once)
+        async with serving(backend, sink):
+            task = await add(backend, pushes=1, of_push=lambda seq: {"body": body}, task_id=task_id)
+            while (await backend.registry.get(task.id)).state is not State.DONE:
+                await asyncio.sleep(0.1)
+
+    outcomes = [one.outcome for one in played(monkeypatch, scene)]
+
+    assert outcomes in (["retry", "delivered"], ["dead"])

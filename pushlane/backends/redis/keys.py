@@ -62,9 +62,11 @@ class Keys:
         self._day = each("day")
         self._suppressed = each("suppressed")
 
-        # In the order in which scripts that store a task name them, before other keys.
-        self.index = [self.version, self.tasks, self.by_key, self.by_name, self.active]
-        self.index += [self.changes, self.change_channel, self.order, self.ended, self.open]
+    @property
+    def index(self) -> list[str]:
+        """The keys of tasks, in the order in which scripts that store one name them first."""
+        of_tasks = [self.version, self.tasks, self.by_key, self.by_name, self.active]
+        return [*of_tasks, self.changes, self.change_channel, self.order, self.ended, self.open]
 
     def put_off(self, task_id: str) -> str:
         """Return the key of the hash of its pushes that were put off, by reason and quarter.

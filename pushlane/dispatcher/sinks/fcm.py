@@ -233,13 +233,8 @@ def outcome_of(
             )
         case 401, _:
             return REFUSED
-        case 403, "SENDER_ID_MISMATCH" if has_delivered:
-            return Outcome.gone("HTTP 403 SENDER_ID_MISMATCH")
-        case 403, "SENDER_ID_MISMATCH":  # so would all be where the project is the wrong one
-            return Outcome.refused(
-                "HTTP 403 SENDER_ID_MISMATCH, and nothing got through before: check that "
-                "credentials and project are those of the app"
-            )
+        case 403, "SENDER_ID_MISMATCH":
+            return _of_another_sender(has_delivered)
         case 403, _:
             return _forbidden(error)
         case 404, "UNREGISTERED":
@@ -253,6 +248,16 @@ def outcome_of(
     if status >= 500:
         return Outcome.retry(reason, after_s)
     return Outcome.dead(reason, scope=None)
+
+
+def _of_another_sender(has_delivered: bool) -> Outcome:
+    """The token is of another project; so would all be where ours is the wrong one."""
+    if has_delivered:
+        return Outcome.gone("HTTP 403 SENDER_ID_MISMATCH")
+    return Outcome.refused(
+        "HTTP 403 SENDER_ID_MISMATCH, and nothing got through before: check that "
+        "credentials and project are those of the app"
+    )
 
 
 def _invalid(error: _FcmError, to_device: bool) -> Outcome:
