@@ -1,4 +1,4 @@
-"""Writes docs/settings.md, metrics.md, doctor.md and python-reference.md from the code.
+"""Writes the pages of docs/ that are made from the code: `PAGES`.
 
     python -m scripts.reference
 
@@ -30,6 +30,7 @@ from pushlane import settings
 from pushlane.settings import Settings
 from pushlane.util.metrics import Exporter
 from scripts.checks_page import checks_page
+from scripts.cli_reference import CLI_PAGE, cli_page
 from scripts.metrics import METRICS
 from scripts.python_reference import PAGE, python_page
 
@@ -193,6 +194,7 @@ PAGES = {
     "metrics.md": metrics_page,
     "doctor.md": checks_page,
     PAGE: python_page,
+    CLI_PAGE: cli_page,
 }
 
 if __name__ == "__main__":
