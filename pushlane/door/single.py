@@ -18,7 +18,7 @@ from pushlane.producers.feeds import Feeds, Taken
 from pushlane.producers.received import LONGEST_LINE, PushLine, why_no_push
 from pushlane.settings import Settings
 from pushlane.util.errors import OversizedPush
-from pushlane.util.trace_context import read_traceparent
+from pushlane.util.trace_context import given_traceparent
 
 BODY_S = 60.0
 """The longest time that a body may take which has a longest length, in seconds."""
@@ -63,7 +63,7 @@ class SinglePushes:
             raise BadInput("the key is empty; give one of yours: PUT .../pushes/KEY")
         if push.key is not None:
             raise BadInput("the key of a push is in the path: leave it out of the body")
-        trace_id = push.trace_id or _traceparent(request)
+        trace_id = push.trace_id or given_traceparent(request.headers.get("traceparent", ""))
         content = push.content._replace(key=key, trace_id=trace_id)
         return await self.feeds.push(stream, content, len(body))
 
@@ -96,12 +96,6 @@ async def body_of(request: Request, most: int) -> bytes:
     except TimeoutError:
         raise SlowBody(f"the body has not come to its end within {BODY_S:g} s") from None
     return bytes(body)
-
-
-def _traceparent(request: Request) -> str:
-    """Return the caller's place in a trace, empty for none and for a header that is none."""
-    told = request.headers.get("traceparent", "").strip()
-    return told if read_traceparent(told) is not None else ""
 
 
 def _app(request: Request) -> str:

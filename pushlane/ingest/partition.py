@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -24,6 +25,7 @@ from pushlane.ingest.record import BadRecord, Record
 from pushlane.producers.feed import with_expiry
 from pushlane.producers.producer import Content
 from pushlane.util.buckets import Buckets
+from pushlane.util.errors import OversizedPush
 from pushlane.util.retrying import until_reachable
 
 log = logging.getLogger("pushlane.ingest")
@@ -222,7 +224,7 @@ class Partition:
                 continue
             try:
                 content = with_expiry(lane.stream.expires_after_s, content, record.timestamp_ms)
-                body = lane.encoded(record.offset, content, record.timestamp_ms or now)
+                body = _body_of(lane, record, content, record.timestamp_ms or now)
             except BadInput as error:
                 part.bad.append(Bad(record, f"is no push: {error}"))
                 continue
@@ -271,3 +273,14 @@ class Partition:
         return await until_reachable(
             action, tell, asyncio.sleep, on_try=on_try, waits_for_space=True
         )
+
+
+def _body_of(
+    lane: PartitionLane, record: Record, content: Content, submitted_at_ms: int
+) -> bytes | None:
+    """Return a record's push, in the trace of its header unless it has a trace id, or no room."""
+    offset = record.offset
+    if not content.trace_id and (traceparent := record.traceparent):
+        with suppress(OversizedPush):
+            return lane.encoded(offset, content._replace(trace_id=traceparent), submitted_at_ms)
+    return lane.encoded(offset, content, submitted_at_ms)

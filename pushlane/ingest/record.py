@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pushlane.core.errors import PushlaneError
+from pushlane.util.trace_context import given_traceparent
 
 
 class Record(NamedTuple):
@@ -21,6 +22,12 @@ class Record(NamedTuple):
     key: bytes | None = None
     timestamp_ms: int = 0
     headers: Sequence[tuple[str, bytes | None]] = ()
+
+    @property
+    def traceparent(self) -> str:
+        """Its place in a trace by its last header of that name; empty for none, or a bad one."""
+        given = [value or b"" for name, value in self.headers if name == "traceparent"]
+        return given_traceparent(given[-1].decode("latin-1")) if given else ""
 
     def __repr__(self) -> str:
         return f"Record({self.partition}, {self.offset})"

@@ -35,6 +35,12 @@ def read_traceparent(text: str) -> TraceContext | None:
     return TraceContext(trace_id, span_id, bool(int(found[4], 16) & _SAMPLED))
 
 
+def given_traceparent(text: str) -> str:
+    """Return the `traceparent` that came in a header or a variable, empty for what is none."""
+    given = text.strip()
+    return given if read_traceparent(given) is not None else ""
+
+
 def trace_key(text: str) -> str:
     """Return what pushes of one trace share: the id in a `traceparent`, else all of the text.
 

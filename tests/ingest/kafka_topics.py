@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from pushlane.ingest.kafka_topic import Place
 from pushlane.ingest.mapping import Made
 from tests.core.support import until
 from tests.ingest.sources import STREAM, TO_DEVICE
+
+Headers = Sequence[tuple[str, str | bytes | None]]
 
 _ASK_S = 30.0
 FAST = {
@@ -78,7 +80,9 @@ class Topic:
         ).values()
         asked.result(_ASK_S)
 
-    def add(self, partition: int, *values: bytes | None, at_ms: int = 0) -> None:
+    def add(
+        self, partition: int, *values: bytes | None, at_ms: int = 0, headers: Headers = ()
+    ) -> None:
         """Append records, each durable when this returns; of this Unix time, or of now."""
         producer = Producer(
             {
@@ -91,7 +95,9 @@ class Topic:
         while partition not in producer.list_topics(name, _ASK_S).topics[name].partitions:
             assert time.monotonic() < end
         for value in values:
-            producer.produce(name, value, partition=partition, timestamp=at_ms)
+            producer.produce(
+                name, value, partition=partition, timestamp=at_ms, headers=list(headers)
+            )
         assert producer.flush(_ASK_S) == 0
 
     def committed(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ import pytest
 from pushlane import Settings
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
+from pushlane.core.push import MAX_PUSH_BYTES
 from pushlane.ingest import ingest, lane
 from pushlane.ingest.bad_records import BadRecords
 from pushlane.ingest.ingest import OnGap
@@ -44,6 +45,49 @@ async def test_each_record_is_a_push_and_what_is_done_is_committed(settings: Set
         assert await recipients(backend) == [f"d{n}" for n in range(1_000)]
         assert (task.state, task.total, task.is_fed) == ("running", None, True)
         assert reader.source.committed == {"0": 1_000}
+
+
+SPAN = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+@pytest.mark.parametrize(
+    ("headers", "own", "trace_id"),
+    [
+        ([("traceparent", SPAN.encode())], "", SPAN),
+        ([("traceparent", SPAN.encode())], "order 7", "order 7"),
+        ([("traceparent", b"none"), ("traceparent", SPAN.encode())], "", SPAN),
+        ([("traceparent", None)], "", ""),
+        ([("traceparent", SPAN.upper().encode())], "", ""),
+        ([("traceparent", SPAN.replace("a", "0").encode())], "", ""),
+        ([("traceparent", b"ff" + SPAN.encode()[2:])], "", ""),
+        ([("traceparent", b"\xff" * 2_048)], "", ""),
+    ],
+)
+async def test_a_record_goes_on_in_the_trace_of_its_header(
+    settings: Settings, headers: list[tuple[str, bytes | None]], own: str, trace_id: str
+) -> None:
+    log = Log()
+    log.of["0"] = [Record("0", 0, value("a", trace=own), headers=headers)]
+    mapping = compiled({"recipient": "device", "trace_id": "trace"}, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+
+        assert [push.trace_id for push in await pushes(backend)] == [trace_id]
+
+
+async def test_a_header_that_a_push_has_no_room_for_is_left_out(settings: Settings) -> None:
+    log = Log()
+    log.of["0"] = [
+        Record("0", n, value("a", text="x" * size), headers=[("traceparent", SPAN.encode())])
+        for n, size in enumerate((MAX_PUSH_BYTES - 200, MAX_PUSH_BYTES - 80))
+    ]
+    mapping = compiled({"recipient": "device", "body": "text"}, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+
+        assert [push.trace_id for push in await pushes(backend)] == [SPAN, ""]
 
 
 async def test_the_next_process_goes_on_with_the_same_task(settings: Settings) -> None:

@@ -26,7 +26,7 @@ from pushlane.ingest.steering import Seek, ask_for
 from pushlane.util.errors import Denied
 from tests.certificates import Authority
 from tests.ingest.kafka_topics import CLASSIC, PROTOCOLS, Topic, reading
-from tests.ingest.sources import STREAM, recipients, value
+from tests.ingest.sources import STREAM, pushes, recipients, value
 from tests.services import SecureKafka
 
 Client = dict[str, str]
@@ -65,6 +65,20 @@ async def test_each_record_is_a_push_and_kafkas_own_tools_see_how_far_it_is(
             ends = await one.ingest.source.ends()
         assert topic.committed() == {"0": 500, "1": 210} == ends
         assert Counter(await recipients(backend)) == named((0, 710))
+
+
+async def test_a_record_of_kafka_goes_on_in_the_trace_of_its_header(
+    settings: Settings, topic: Topic
+) -> None:
+    topic.make(1)
+    span = f"00-{'a' * 32}-{'b' * 16}-01"
+    topic.add(0, value("a"), headers=[("traceparent", span)])
+    topic.add(0, value("b"), headers=[("traceparent", "none"), ("other", None)])
+    async with connect(settings) as backend:
+        async with reading(backend, settings, topic.source()) as one:
+            await one.until_pushes(2)
+
+        assert [push.trace_id for push in await pushes(backend)] == [span, ""]
 
 
 @PROTOCOLS
