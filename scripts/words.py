@@ -24,6 +24,7 @@ STILL_TO_COME = frozenset(
         "architecture",
         "autoscaling",
         "benchmarks",
+        "cli-reference",
         "console",
         "delays",
         "doctor",
