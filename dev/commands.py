@@ -18,6 +18,7 @@ from dev import stack
 from dev.receiver import Provider, require_emulator
 from pushlane.cli.errors import errors_told, note
 from pushlane.cli.flags import DebugFlag, JsonFlag, option, switch
+from pushlane.cli.groups import ShownCommand
 from pushlane.cli.render import print_json
 from pushlane.core.errors import BadInput
 
@@ -29,7 +30,7 @@ CacheDir = Annotated[Path | None, option("DIR", "Where it is kept; a cache folde
 
 def register(app: typer.Typer) -> None:
     for command in (demo, up, down):
-        app.command()(command)
+        app.command(cls=ShownCommand)(command)
 
 
 def demo(

@@ -122,32 +122,40 @@ class _Options:
         str | None,
         option(
             "SINK",
-            "webhook:URL, package.module:callable, on:package.module, print, log:PATH, null.",
+            "Where to deliver: webhook:URL, package.module:callable, on:package.module, print, "
+            "log:PATH or null.",
         ),
     ] = None
     serve: Annotated[
         str | None,
-        option("NAME,…", "Serve these sinks of the settings only, and read their lanes."),
+        option("NAME,…", "Serve only these sinks of the settings."),
     ] = None
-    slots: Annotated[int | None, option("N", "Deliveries in flight, a process.")] = None
-    workers: Annotated[int, option("N", "Processes.", min=1, max=MOST_WORKERS)] = 1
+    slots: Annotated[
+        int | None, option("N", "Concurrency: deliveries in flight of each process.")
+    ] = None
+    workers: Annotated[int, option("N", "Number of processes.", min=1, max=MOST_WORKERS)] = 1
     workers_together: Annotated[
-        bool, switch("--workers-together", "End all when one ends, instead of starting it again.")
+        bool,
+        switch("--workers-together", "End all workers when one ends, instead of restarting it."),
     ] = False
     loop_patience: Annotated[
-        str | None, option("S", "End a process whose event loop hangs for so many seconds, or off.")
+        str | None,
+        option("S", "End a process whose event loop hangs for this many seconds, or off."),
     ] = None
     drain: Annotated[
-        bool, switch("--drain", "End when no task can move now; paused and scheduled ones wait.")
+        bool,
+        switch("--drain", "End when nothing can be sent now; paused and scheduled tasks stay."),
     ] = False
     retry_timeouts: Annotated[
-        bool, switch("--retry-timeouts", "Try a push again whose delivery timed out.")
+        bool,
+        switch("--retry-timeouts", "Retry a push whose delivery timed out; it may arrive twice."),
     ] = False
     replace_sink: Annotated[
         bool,
         switch(
             "--replace-sink",
-            "Start beside processes that deliver a sink's name elsewhere, to replace them.",
+            "Start although other processes deliver the same sink to another target, to replace "
+            "them.",
         ),
     ] = False
     log_format: LogFormat = None
@@ -162,10 +170,10 @@ class _Options:
 
 
 def dispatch(flags: Flags, asked: _Options, metrics: HealthFlags) -> None:
-    """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.
+    """Deliver pushes until stopped: levels share the sink by weight, tasks take turns by quota.
 
-    SIGTERM or Ctrl-C ends it gently: what is in flight is finished, nothing is sent twice. A
-    second Ctrl-C leaves at once.
+    SIGTERM or Ctrl-C stops it cleanly: deliveries in flight finish, and nothing is sent twice. A
+    second Ctrl-C ends it at once.
     """
     chosen = flags.also(
         sink=asked.sink,

@@ -18,7 +18,7 @@ import typer
 
 from pushlane import settings
 from pushlane.cli.errors import errors_told, note
-from pushlane.cli.groups import CommandGroup, FirstByDefault
+from pushlane.cli.groups import CommandGroup, FirstByDefault, ShownCommand
 from pushlane.cli.logs import keep_values_out
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
@@ -44,14 +44,14 @@ def argument(metavar: str, text: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **more)
 
 
-JsonFlag = Annotated[bool, switch("--json", "Print one JSON document instead.")]
-WideFlag = Annotated[bool, switch("--wide", "All columns uncut, however narrow the terminal is.")]
+JsonFlag = Annotated[bool, switch("--json", "Print JSON.")]
+WideFlag = Annotated[bool, switch("--wide", "Show all columns uncut, even on a narrow terminal.")]
 ConfigFlag = Annotated[
-    Path | None, option("PATH", "File of settings, instead of pushlane.toml.", "--config")
+    Path | None, option("PATH", "Settings file, instead of pushlane.toml.", "--config")
 ]
-DebugFlag = Annotated[bool, switch("--debug", "Show where an error came from.")]
+DebugFlag = Annotated[bool, switch("--debug", "Show the traceback of an error.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-LogFormat = Annotated[Literal["text", "json"] | None, typer.Option(help="How log lines look.")]
+LogFormat = Annotated[Literal["text", "json"] | None, typer.Option(help="Format of log lines.")]
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,13 @@ class FileFlags:
     format: Annotated[str | None, option("csv|jsonl|parquet", "Format of FILE.")] = None
     delimiter: Annotated[
         str | None,
-        option("';'|tab", "What stands between the columns of CSV; a comma unless given."),
+        option("';'|tab", "Separator of CSV columns; a comma unless given."),
     ] = None
     encoding: Annotated[
         str | None,
-        option("NAME", "Of CSV and JSON Lines, like cp1252 or utf-16; UTF-8 unless given."),
+        option(
+            "NAME", "Encoding of CSV and JSON Lines, like cp1252 or utf-16; UTF-8 unless given."
+        ),
     ] = None
 
 
@@ -138,7 +140,7 @@ def add(app: typer.Typer, name: str, found: Command | Group, **options: Any) -> 
             add(group, each.__name__.rstrip("_").replace("_", "-"), each)
         app.add_typer(group, name=name)
     else:
-        app.command(name, **options)(with_flags(found))
+        app.command(name, cls=ShownCommand, **options)(with_flags(found))
 
 
 def with_flags(command: Command) -> Callable[..., None]:

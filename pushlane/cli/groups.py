@@ -1,7 +1,8 @@
-"""Reads the words of a command line up to the command: which one is meant, and what stands first.
+"""Reads the words of a command line up to the command, and draws help.
 
 The options that every command takes may stand before it. Where a word is no command, the error
-names the one that does what is looked for.
+names the one that does what is looked for. Help lists commands and options in groups, and ends
+with examples (`help_texts.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 WITH_VALUE = ("--broker", "--admin-url", "--redis-url", "--data-dir", "--namespace", "--config")
 ALONE = ("--debug",)
@@ -26,8 +27,59 @@ _INSTEAD = {
 }
 
 
+class ShownCommand(TyperCommand):
+    """A command whose help has its options in groups, and examples at its end."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        from pushlane.cli.help_texts import EVERY_COMMAND, OPTION_GROUPS, OPTIONS
+
+        groups = OPTION_GROUPS.get(words_of(ctx), {})
+        group_of = {name: group for group, names in groups.items() for name in names.split()}
+        places = {name: place for place, name in enumerate(group_of)}
+        group_of |= dict.fromkeys((*WITH_VALUE, *ALONE, *ctx.help_option_names), EVERY_COMMAND)
+        shown: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{name: [] for name in groups}}
+        for param in sorted(self.get_params(ctx), key=lambda one: places.get(one.opts[0], -1)):
+            if record := param.get_help_record(ctx):
+                is_argument = param.param_type_name == "argument"
+                group = "Arguments" if is_argument else group_of.get(param.opts[0], OPTIONS)
+                shown.setdefault(group, []).append(record)
+        every = shown.pop(EVERY_COMMAND, [])
+        for group, records in (shown | {EVERY_COMMAND: every}).items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_examples(words_of(ctx), formatter)
+
+
+def write_examples(command: str, formatter: Any) -> None:
+    """Write a command's examples as they are, so that they can be copied."""
+    from pushlane.cli.help_texts import EXAMPLES
+
+    if examples := EXAMPLES.get(command):
+        with formatter.section("Example" if len(examples) == 1 else "Examples"):
+            for line in "\n".join(examples).splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def words_of(ctx: Any) -> str:
+    """Return the words behind `pushlane` that name this command."""
+    names: list[str] = []
+    while ctx.parent is not None:
+        names.insert(0, ctx.info_name)
+        ctx = ctx.parent
+    return " ".join(names)
+
+
 class CommandGroup(TyperGroup):
     """A group of commands that takes the options of every command before a command, too."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        first = [(name, (one.help or "").partition("\n\n")[0]) for name, one in found if one]
+        with formatter.section("Commands"):
+            formatter.write_dl(first)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = _options_last(args)
@@ -55,6 +107,18 @@ class FirstByDefault(CommandGroup):
 
 class Program(CommandGroup):
     """The group of all commands, which knows what some words that are none stand for elsewhere."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        from pushlane.cli.help_texts import COMMANDS
+
+        width = max(len(name) for group in COMMANDS.values() for name in group)
+        for heading, commands in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in commands.items()])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_examples("", formatter)
+        super().format_epilog(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in _INSTEAD:

@@ -157,7 +157,8 @@ class HealthFlags:
     """The options that say where a command serves its health and metrics."""
 
     metrics_port: Annotated[
-        int | None, option("PORT", "Serve /livez, /readyz and /metrics there.", min=1, max=65535)
+        int | None,
+        option("PORT", "Serve /livez, /readyz and /metrics on this port.", min=1, max=65535),
     ] = None
     metrics_host: Annotated[
         str | None, option("HOST", "Address to serve them on.", show_default="127.0.0.1")

@@ -122,6 +122,13 @@ _MAY_BE_NEGATIVE = ("limit", "levels", "pool", "quota")
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 
 
+_ABOUT = """Send push campaigns by priority: urgent ones go first, and all get their share.
+
+Our words: a task is a campaign (one file or stream of pushes), its level is its priority (high,
+medium, low), and its quota is its weight among the tasks of that level.
+"""
+
+
 class _Commands(Program):
     """The group of commands; it imports a command's module when the command is asked for."""
 
@@ -162,8 +169,8 @@ def build() -> typer.Typer:
 def _typer(**options: Any) -> typer.Typer:
     app = typer.Typer(
         name="pushlane",
-        help="Sends pushes by priority: every task has a lane, and the right message goes next.",
-        epilog="Options of every command, like --data-dir, may stand before it, too.",
+        help=_ABOUT,
+        epilog="`pushlane COMMAND --help` has each command's options and an example.",
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 class TaskFlags:
     """The options of a task (`producers.task_options`) as flags, each as it was written."""
 
-    level: Annotated[str, option("high|medium|low", "Level.", autocompletion=complete_level)]
-    recipient: Annotated[str, option("COLUMN", "Column of recipients.")] = "recipient"
+    level: Annotated[str, option("high|medium|low", "Its priority.", autocompletion=complete_level)]
+    recipient: Annotated[str, option("COLUMN", "Column with the recipients.")] = "recipient"
     title: Annotated[str, typer.Option(help="Template like 'Hi {name}'.")] = ""
     body: Annotated[str, typer.Option(help="Template like 'Order {id} is on its way'.")] = ""
     data: Annotated[
@@ -75,12 +75,15 @@ class TaskFlags:
     trace_id: Annotated[
         str, option("COLUMN", "Column of trace ids, for reports and the webhook.")
     ] = ""
-    quota: Annotated[int, typer.Option(help="Pushes a turn.")] = 1
-    name: Annotated[
-        str, typer.Option(help="For people to know it by; that of its file unless given.")
-    ] = ""
-    key: Annotated[str | None, typer.Option(help="The same key makes one task, not two.")] = None
-    app: Annotated[str, typer.Option(help="Who sends.")] = "default"
+    quota: Annotated[int, option("N", "Its weight within its level: pushes a turn.")] = 1
+    name: Annotated[str, typer.Option(help="Name to show; the file's name unless given.")] = ""
+    key: Annotated[
+        str | None,
+        option(
+            "KEY", "Idempotency key: run again with it, a submit goes on and sends no row twice."
+        ),
+    ] = None
+    app: Annotated[str, option("NAME", "The app (tenant) that sends.")] = "default"
     not_before: Annotated[
         str, option("HH:MM|TIME", "Start at the next HH:MM (local), or ISO time.")
     ] = ""
@@ -90,41 +93,44 @@ class TaskFlags:
         str,
         option(
             "COLUMN",
-            "Column of when each push may go: ISO times or Unix seconds. Without a zone of "
-            "its own a time is in that of --zone-column, else --zone.",
+            "Column with the earliest time of each push: ISO times or Unix seconds. A time "
+            "without a zone is in that of --zone-column, else --zone.",
         ),
     ] = ""
     expires_column: Annotated[
-        str, option("COLUMN", "Column of when each push expires: likewise.")
+        str, option("COLUMN", "Column with the expiry of each push, written alike.")
     ] = ""
     quiet: Annotated[
         str,
         option(
             "HH:MM-HH:MM",
-            "Send nothing in these hours, by the recipient's clock; what comes then waits for "
-            "their end.",
+            "Send nothing in these hours of the recipient's local time; pushes wait until they "
+            "end.",
         ),
     ] = ""
     zone: Annotated[
-        str, option("ZONE", "Zone of recipients without one, like Europe/Berlin; UTC unless given.")
+        str,
+        option(
+            "ZONE", "Time zone of recipients that have none, like Europe/Berlin; UTC unless given."
+        ),
     ] = ""
-    zone_column: Annotated[str, option("COLUMN", "Column of recipients' zones (IANA names).")] = ""
+    zone_column: Annotated[
+        str, option("COLUMN", "Column with the recipients' time zones (IANA names).")
+    ] = ""
     retention: Annotated[
         str,
         option(
             "2h",
-            "How long its lane is kept after its end for a replay, or 0; on Pulsar at most "
-            "retention_s.",
+            "How long to keep its pushes for a replay after it has finished, or 0; on Pulsar at "
+            "most retention_s.",
         ),
     ] = ""
-    max_attempts: Annotated[
-        int | None, typer.Option(help="Deliveries tried before a push is dead.")
-    ] = None
+    max_attempts: Annotated[int | None, option("N", "Attempts before a push is dead.")] = None
     delivery: Annotated[
         str,
         option(
             "at_least_once|at_most_once|once",
-            "What holds when a process dies (docs/guarantees.md).",
+            "The guarantee when a process dies (docs/guarantees.md).",
             autocompletion=complete_delivery,
         ),
     ] = DeliveryMode.AT_LEAST_ONCE.value
@@ -132,36 +138,36 @@ class TaskFlags:
         str,
         option(
             "resend|bury",
-            "With once: what becomes of a push whose dispatcher died; resend unless given.",
+            "With `once`: what to do with a push whose dispatcher died; resend unless given.",
         ),
     ] = ""
     bad_rows: Annotated[
-        Literal["stop", "skip"], typer.Option(help="What a row that cannot be used does.")
+        Literal["stop", "skip"],
+        typer.Option(help="At a row that cannot be used: stop, or skip it."),
     ] = "stop"
     sink: Annotated[
         str | None,
-        option(
-            "NAME[,NAME]", "Where its pushes go; what cannot be delivered there goes to the next."
-        ),
+        option("NAME[,NAME]", "The sink to send through; after it, those to fall back on."),
     ] = None
     address: Annotated[
         list[str] | None,
         option(
             "COLUMN|SINK=COLUMN",
-            "Column of where a push goes, at this sink or at all; the recipient unless given "
+            "Column with the address, for one sink or for all; the recipient unless given "
             "(repeatable).",
         ),
     ] = None
     payload: Annotated[
         str,
         option(
-            "FILE", "JSON with what is sent as it is, by sink or under *; {field} names a column."
+            "FILE",
+            "JSON file with each provider's own payload, by sink or *; {field} is a column.",
         ),
     ] = ""
     stop_if_dead: Annotated[
         str,
         option(
-            "5%|off", "Pause it when more of its pushes die; 50% of the first 1000 unless given."
+            "5%|off", "Pause it when more of its pushes fail; 50% of the first 1000 unless given."
         ),
     ] = ""
     silent: Annotated[
@@ -200,28 +206,31 @@ class StartFlags:
 
     rate: Annotated[
         str | None,
-        option("N/s|N/min|N/h|N/day", "So much cost in this time, from its first push on."),
+        option(
+            "N/s|N/min|N/h|N/day",
+            "Its highest rate, in cost (a push costs 1 unless its sink says otherwise).",
+        ),
     ] = None
-    in_flight: Annotated[
-        int | None, option("N", "So many deliveries at once, from its first push on.")
-    ] = None
-    paused: Annotated[
-        bool, switch("--paused", "Send nothing of it until `pushlane resume TASK`.")
-    ] = False
+    in_flight: Annotated[int | None, option("N", "How many of its deliveries may run at once.")] = (
+        None
+    )
+    paused: Annotated[bool, switch("--paused", "Send nothing until `pushlane resume TASK`.")] = (
+        False
+    )
     first: Annotated[
         int | None,
         option(
             "N",
-            "Submit the first N rows alone; with its --key and without this, the same command "
-            "goes on with the rest.",
+            "Submit only the first N rows. To send the rest, run the same command with the same "
+            "--key and without --first.",
         ),
     ] = None
     test_to: Annotated[
         list[str] | None,
         option(
             "ADDRESS[,ADDRESS]",
-            "Send the first row (a row for each address) at once to these alone, as a task of its "
-            "own (repeatable).",
+            "Send a test: the first row (a row for each address) goes at once to these addresses "
+            "only, as a task of its own (repeatable).",
         ),
     ] = None
 
@@ -242,18 +251,19 @@ def submit(
     options: TaskFlags,
     start: StartFlags,
     written: FileFlags,
-    rejects: Annotated[Path | None, option("PATH", "Where skipped rows are listed.")] = None,
+    rejects: Annotated[Path | None, option("PATH", "File to list skipped rows in.")] = None,
     spool: Annotated[
         Path | None,
         option(
             "DIR",
-            "If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
+            "If a service does not answer, keep the pushes here, for `pushlane spool send`.",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
         switch(
-            "--dry-run", "Submit nothing: check the rows, show samples, and say when it would end."
+            "--dry-run",
+            "Submit nothing: check the rows, show samples and estimate when it would end.",
         ),
     ] = False,
     reveal: Annotated[
@@ -261,9 +271,10 @@ def submit(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a file of pushes on the lanes, and print the task's id.
+    """Send a campaign: make a task with a push for each row of a file, and print its id.
 
-    Run again with the same --key, it goes on where it stopped, or does nothing more.
+    All rows are checked first. Running dispatchers begin to send at once: `pushlane dispatch`.
+    With a --key you can run it again: it continues where it stopped, and sends no row twice.
     """
     if reveal and not dry_run:
         raise typer.BadParameter("--reveal shows the recipients of a dry run; add --dry-run")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from pushlane.cli.groups import ALONE, WITH_VALUE
-from pushlane.cli.main import _COMMANDS, commands_of
+from pushlane.cli.groups import ALONE, WITH_VALUE, CommandGroup, words_of
+from pushlane.cli.help_texts import COMMANDS, EXAMPLES, OPTION_GROUPS
+from pushlane.cli.main import _COMMANDS, _MODULES, build, commands_of
 from pushlane.version import VERSION
 from tests.command import Command
 
@@ -207,3 +211,80 @@ def test_a_word_that_others_have_a_command_for_leads_to_ours(command, word: str,
 
     assert ran.exit_code == 2
     assert ran.stderr.endswith(f"Error: No such command {word!r}: {told}.\n")
+
+
+_HELP = {name: command for name, command in _ALL if not getattr(command, "hidden", False)}
+_WIDTH = 80
+
+
+def test_the_first_screen_has_every_command_in_one_group_and_one_line(command) -> None:
+    shown = command("--help").stdout
+
+    listed = [name for group in COMMANDS.values() for name in group]
+    assert sorted(listed) == sorted(_MODULES)
+    for name in listed:
+        assert len([line for line in shown.splitlines() if line.startswith(f"  {name} ")]) == 1
+    assert max(map(len, shown.splitlines())) <= _WIDTH
+
+
+def test_the_first_screen_says_what_our_words_are_elsewhere(command) -> None:
+    shown = " ".join(command("--help").stdout.split())
+
+    for ours, theirs in {"task": "campaign", "level": "priority", "quota": "weight"}.items():
+        assert re.search(rf"{ours} is (a|its) {theirs}", shown)
+
+
+def test_the_first_screen_loads_no_command(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, ["--help"])
+
+    ours = {name for name in loaded if name.startswith("pushlane.cli.")}
+    assert ours == {"pushlane.cli.main", "pushlane.cli.groups", "pushlane.cli.help_texts"}
+
+
+@pytest.mark.parametrize("name", _HELP)
+def test_the_help_of_a_command_ends_with_an_example(command, name: str) -> None:
+    shown = command(*name.split(), "--help").stdout
+
+    last = shown[shown.rindex("\n\n") :].splitlines()
+    assert last[2] in ("Example:", "Examples:")
+    assert last[3].startswith("  pushlane ")
+    assert max(map(len, shown.splitlines())) <= _WIDTH
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines]
+)
+def test_an_example_is_a_command_line_that_is_accepted(name: str, line: str) -> None:
+    words = shlex.split(line.replace("\\\n", ""))
+    assert words[0] == "pushlane"
+
+    context: Any = get_command(build()).make_context("pushlane", words[1:])
+    while isinstance(context.command, CommandGroup):
+        _, found, rest = context.command.resolve_command(
+            context, context._protected_args + context.args
+        )
+        context = found.make_context(found.name, rest, parent=context)
+
+    assert name in ("", words_of(context))
+
+
+@pytest.mark.parametrize("name", OPTION_GROUPS)
+def test_each_option_of_a_command_with_groups_is_in_one(name: str) -> None:
+    own = {
+        one.opts[0]
+        for one in _HELP[name].params
+        if one.param_type_name == "option" and not one.hidden
+    } - {*WITH_VALUE, *ALONE}
+
+    assert sorted(" ".join(OPTION_GROUPS[name].values()).split()) == sorted(own)
+
+
+def test_a_command_with_many_options_has_them_in_groups() -> None:
+    many = {
+        name
+        for name, command in _HELP.items()
+        if len([one for one in command.params if "--" in one.opts[0] and not one.hidden]) > 18
+    }
+
+    assert many <= set(OPTION_GROUPS)
