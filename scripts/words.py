@@ -54,7 +54,6 @@ STILL_TO_COME = frozenset(
         "retries-and-dead-letters",
         "security",
         "settings",
-        "sinks",
         "suppression",
         "task-life",
         "top",

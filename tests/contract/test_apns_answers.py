@@ -1,4 +1,4 @@
-"""Each row of the table of APNs in docs/sinks.md, by the sink itself against the emulator."""
+"""Each row of the table of APNs in docs/sinks-providers.md, by the sink against the emulator."""
 
 import pytest
 from h2.errors import ErrorCodes

@@ -1,4 +1,4 @@
-"""Each row of the table `fcm: answers` in docs/sinks.md, by the sink against FCM's emulator."""
+"""Each row of the table `fcm: answers` in docs/sinks-providers.md, against FCM's emulator."""
 
 from contextlib import asynccontextmanager
 
@@ -150,4 +150,4 @@ async def test_nobody_at_the_endpoint_is_about_the_sink():
         sink = options.open(slots=1, timeout_s=5.0, retry_timeouts=False)
         outcome = await pushed(sink)
         await sink.close()
-    assert in_words(outcome) == "goes again, no attempt; the sink rests"
+    assert in_words(outcome) == "retried (not counted); the sink rests"

@@ -1,4 +1,4 @@
-"""Each answer of a push service, from an emulator, means what docs/sinks.md says that it means."""
+"""Each answer of a push service, from an emulator, means what docs/sinks-providers.md says."""
 
 import socket
 
@@ -19,9 +19,9 @@ from tests.provider_answers import documented, in_words
 TIMEOUT_S = 60.0
 HANG_S = 0.5
 
-HELD = "goes again, no attempt; the sink is held"
-RESTS = "goes again, no attempt; the sink rests"
-ATTEMPT = "goes again, an attempt"
+HELD = "retried (not counted); the sink is held"
+RESTS = "retried (not counted); the sink rests"
+ATTEMPT = "retried (counts as an attempt)"
 MAYBE_DEAD = "dead; nearly all so, and the sink rests"
 GONE = "dead, and so is its address"
 

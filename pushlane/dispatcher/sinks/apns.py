@@ -10,7 +10,7 @@ differ by less than a minute do no harm, as a boundary counts only once it is a 
 lies in nobody's future. Whoever first pushes shortly before a boundary has a second token minutes
 later. Where Apple calls that one too many, the one before is used until it is an hour old.
 
-docs/sinks.md has a table of what each answer means. At
+docs/sinks-providers.md has a table of what each answer means. At
 https://developer.apple.com/documentation/usernotifications are
 `establishing-a-token-based-connection-to-apns`, `sending-notification-requests-to-apns` and
 `handling-notification-responses-from-apns`.

@@ -1,8 +1,8 @@
 """Sends each push to Firebase Cloud Messaging over its HTTP v1 API (projects.messages.send).
 
 https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages has the message, and
-`…/v1/ErrorCode` the codes; docs/sinks.md has a table of what each answer means. What FCM says in
-words is never shown; only where a code means two things do words tell which. FCM knows no
+`…/v1/ErrorCode` the codes; docs/sinks-providers.md has a table of what each answer means. What FCM
+says in words is never shown; only where a code means two things do words tell which. FCM knows no
 idempotency key: a push that is tried again may arrive twice.
 """
 

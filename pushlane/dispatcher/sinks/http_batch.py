@@ -1,6 +1,6 @@
 """Posts many pushes in one request to a server, which answers with a result for each.
 
-The contract is in docs/sinks.md. A batch of more than 1 MiB goes in several requests. An answer
+The contract is in docs/sinks-http.md. A batch of over 1 MiB goes in several requests. An answer
 that is no success is about every message of its request; but one message alone may have spoilt it:
 then its halves are posted, and theirs, until the others are through. A result is matched by its
 push id. What the receiver says in words is not kept, as it may hold a recipient: of a reason only a

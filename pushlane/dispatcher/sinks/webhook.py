@@ -4,7 +4,7 @@ A push that has a payload for this sink is posted as that, without a word of our
 The Idempotency-Key is the push id, the same for every attempt. With keys each request is signed,
 with that id in it. A push's trace id goes along as the header `traceparent` when it is one (W3C
 Trace Context), else as `X-Trace-Id`. It never follows a redirect, and never keeps or logs what the
-server answers. A table in docs/sinks.md says what each answer means; a test holds its every row.
+server answers. A table in docs/sinks-http.md says what each answer means; a test holds each row.
 """
 
 from __future__ import annotations
