@@ -59,7 +59,7 @@ UNANSWERED = {
     "no connection": RESTS,
     "no answer in time": MAYBE_DEAD,
     "no answer in time, with `retry_timeouts`": ATTEMPT,
-    "none: the endpoint is of no service in `hosts`": "dead",
+    "none: the endpoint belongs to no service in `hosts`": "dead",
     "none: the endpoint leads to an address that is not public": HELD,
     "none: the host of the endpoint is not found": ATTEMPT,
     "none: the host of the endpoint cannot be resolved now": RESTS,
@@ -173,7 +173,7 @@ async def test_no_answer_in_time(retry_timeouts, name, http2_transport):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("none: the endpoint is of no service in `hosts`", {"hosts": ("push.example.com",)}),
+        ("none: the endpoint belongs to no service in `hosts`", {"hosts": ("push.example.com",)}),
         (
             "none: the endpoint leads to an address that is not public",
             {"allow": (), "address": Browser().subscription("https://127.0.0.1")},
