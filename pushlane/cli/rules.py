@@ -164,12 +164,18 @@ def resume(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     _tell(done(flags.settings(), ResumeRule(name=rule)), "on", as_json)
 
 
-def withdraw(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
+def withdraw(
+    flags: Flags,
+    rule: RuleName,
+    at: Annotated[str, option("TIME", "The run of this ISO time; all unless given.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
     """Take back the runs that were asked for and have not begun."""
-    found = done(flags.settings(), WithdrawRuleRuns(name=rule))
+    found = done(flags.settings(), WithdrawRuleRuns(name=rule, at_ms=rules_run.due_ms(at)))
     if as_json:
         print_json(plain(found))
-    note(f"no run of rule {found.name} is asked for any longer")
+    which = f"the run of {at}" if at else "every run"
+    note(f"{which} of rule {found.name} is asked for no longer")
 
 
 def remove(flags: Flags, rule: RuleName, yes: YesFlag = False, as_json: JsonFlag = False) -> None:

@@ -59,7 +59,7 @@ def run(
     if no_wait:
         if dry_run:
             raise BadInput("--dry-run counts here and now: leave out --no-wait")
-        _ask(settings, RunRule(name=rule, at_ms=_at_ms(at) if at else 0), as_json)
+        _ask(settings, RunRule(name=rule, at_ms=due_ms(at)), as_json)
         return
     if settings.url and not dry_run:
         raise NeedsBackend(settings.url, "only ask for it with --no-wait, or ")
@@ -154,7 +154,7 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
     async with connect(settings, create=False) as backend:
         store, now = RuleStore(backend.documents), now_ms()
         at_ms = await (
-            request_again(store, name, _at_ms(at), now) if at else request_now(store, name, now)
+            request_again(store, name, due_ms(at), now) if at else request_now(store, name, now)
         )
         wanted = RunId(name, at_ms)
         try:
@@ -213,9 +213,10 @@ def _scheduler(
     return RuleScheduler(store, runner, leader, clock, contact=contact, stats=stats)
 
 
-def _at_ms(text: str) -> int:
+def due_ms(text: str) -> int:
+    """Return the time of a run in Unix ms, 0 for none. Raises BadInput for what is no ISO time."""
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
+        return round(datetime.fromisoformat(text).timestamp() * 1000) if text else 0
     except (ValueError, OverflowError) as error:
         raise BadInput(
             f"--at {text!r} is no ISO time like 2026-01-31T18:00+01:00 (`rules history --json` "

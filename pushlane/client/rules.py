@@ -114,9 +114,12 @@ class RuleOperations(Connection):
         """
         return await self.do(RunRule.made(name=name, at_ms=at_ms))
 
-    async def withdraw_rule_runs(self, name: str) -> RuleView:
-        """Take back the runs that were asked for and have not begun; BadInput if none waits."""
-        return await self.do(WithdrawRuleRuns.made(name=name))
+    async def withdraw_rule_runs(self, name: str, *, at_ms: int = 0) -> RuleView:
+        """Take back the run of that time, or all, that were asked for and have not begun.
+
+        Raises BadInput if none waits.
+        """
+        return await self.do(WithdrawRuleRuns.made(name=name, at_ms=at_ms))
 
     async def remove_rule(self, name: str) -> None:
         """Take a rule away, with the history of its runs. Its tasks stay."""

@@ -111,6 +111,7 @@ class Console:
             Route(f"{PREFIX}/oidc/login", self._answered(self._log_in_at_issuer)),
             Route(f"{PREFIX}/oidc/done", self._answered(self._back_from_issuer)),
             Route(f"{PREFIX}/again", self._answered(self._show_kept), methods=["POST"]),
+            Route(f"{PREFIX}/session", self._answered(self._tell_session)),
             Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
             Route(f"{PREFIX}/recipient", _to("./push")),
             Route(f"{PREFIX}/submit", self._answered(self._upload), methods=["POST"]),
@@ -318,6 +319,13 @@ class Console:
         if form is None:
             raise BadInput("what was typed is kept no longer")
         return self._shown.again(request, form, reader)
+
+    async def _tell_session(self, request: Request) -> Response:
+        """Answer whether a session holds, for a page that has no stream to end with its token."""
+        login = self._sessions.login(_cookie(request, _COOKIE))
+        holds = login is not None and await self._door.gate.is_still_valid(login.authorization)
+        status = HTTPStatus.NO_CONTENT if holds else HTTPStatus.UNAUTHORIZED
+        return Response(status_code=status, headers={"Cache-Control": "no-store"})
 
     async def _log_out(self, request: Request) -> Response:
         """End the session of this browser; its token stays."""

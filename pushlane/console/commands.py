@@ -192,6 +192,7 @@ _WAYS: Mapping[str, Mapping[str, Way | None]] = {
         "rate_per_s": _option("rate"),
     },
     "trace-pushes": {"since_ms": _time("since")},
+    "withdraw-rule-runs": {"at_ms": _time("at")},
     "replay-task": {"since_ms": _time("since")},
     "reschedule-task": {
         "not_before_ms": _time("not-before", "now"),

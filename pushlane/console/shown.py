@@ -42,6 +42,10 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _THEMES = ("light", "dark")
+_ASKED_FOR = {
+    "run-rule": "The run is asked for. It begins once pushlane rules serve takes it up.",
+}
+"""What to say of operations that only ask for something."""
 
 
 class Reader(NamedTuple):
@@ -176,7 +180,7 @@ class Shown:
             "theme": theme if theme in _THEMES else "",
             "caller": reader.caller if reader else None,
             "nav": self.nav(reader.caller) if reader else (),
-            "done": request.cookies.get(DONE_COOKIE, "") if reader else "",
+            "done": _done_text(request) if reader else "",
         }
         html = self._templates.get_template(template).render({**common, **values}).encode()
         refusal = refusal_of(error) if error else None
@@ -188,6 +192,12 @@ class Shown:
         if common["done"]:
             answer.delete_cookie(DONE_COOKIE)
         return answer
+
+
+def _done_text(request: Request) -> str:
+    """Return what to say of the operation that led here; empty for none."""
+    word = request.cookies.get(DONE_COOKIE, "")
+    return _ASKED_FOR.get(word, f"{word} is done.") if word else ""
 
 
 def _fragment(reader: Reader, html: bytes) -> Response:

@@ -106,6 +106,12 @@ WRITTEN = (
 TEST = Field("test_to", "Test addresses", "The first rows, to these alone.", placeholder="me, you")
 
 
+_LABELS = {
+    one.name.replace("_", "-"): f"“{one.label}”" for one in (*MAIN, *START, *MORE, *WRITTEN, TEST)
+}
+_OPTION = re.compile("`[^`]*`|--([a-z][a-z-]*)")
+
+
 class Submits:
     """The forms of these pages."""
 
@@ -209,6 +215,7 @@ async def _draft(ask: Ask) -> Mapping[str, Any]:
         "draft": draft,
         "size_text": size_text,
         "json_text": json_text,
+        "labelled": labelled,
         "new": NEW,
     }
     return shown if ask.is_again else {**shown, **await _form_of(draft), "sinks": await _sinks(ask)}
@@ -224,6 +231,14 @@ async def _sinks(ask: Ask) -> Sequence[str]:
 def json_text(value: Any) -> str:
     """Return a value as JSON, for people."""
     return msgspec.json.encode(value).decode()
+
+
+def labelled(text: str) -> str:
+    """Return a text about options of the command line with the labels of their fields instead.
+
+    Whole commands, which are in backquotes, stay.
+    """
+    return _OPTION.sub(lambda found: _LABELS.get(found[1], found[0]), text)
 
 
 async def _form_of(draft: Draft) -> Mapping[str, Any]:

@@ -13,13 +13,14 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import gethostname
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import Request
@@ -83,16 +84,34 @@ class KeptElsewhere(NotFound):
 
 @dataclass(eq=False)
 class Job:
-    """Work on a draft in the background, `check`, `test` or `submit`, and its progress."""
+    """Work on a draft in the background, `check`, `test` or `submit`, and its progress.
+
+    It has not begun while it `waits` for work on other files.
+    """
 
     word: str
     progress: SubmitProgress | None = None
+    waits: bool = True
     is_running: bool = True
     error: str = ""
     running: asyncio.Task[None] | None = None
 
     def tell(self, progress: SubmitProgress) -> None:
         self.progress = progress
+
+
+class _Turns:
+    """Lets two jobs run at once, of two owners: the long ones of one leave a turn to others."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_AT_ONCE)
+        self._own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, owner: str) -> AsyncIterator[None]:
+        own = self._own.get(owner) or self._own.setdefault(owner, asyncio.Lock())
+        async with own, self._free:
+            yield
 
 
 class Reject(msgspec.Struct, frozen=True):
@@ -188,7 +207,7 @@ class Drafts:
         place = f"{gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self.place = re.sub(r"[^A-Za-z0-9-]", "-", place)
         self._folder: UploadFolder | None = None
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = _Turns()
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
@@ -405,11 +424,13 @@ class Drafts:
 
     def _begin(self, draft: Draft, word: str, work: Callable[[Job], Awaitable[None]]) -> None:
         job = draft.job = Job(word)
-        job.running = asyncio.create_task(self._run(job, work), name=f"{word} of a draft")
+        running = self._run(draft.owner, job, work)
+        job.running = asyncio.create_task(running, name=f"{word} of a draft")
 
-    async def _run(self, job: Job, work: Callable[[Job], Awaitable[None]]) -> None:
+    async def _run(self, owner: str, job: Job, work: Callable[[Job], Awaitable[None]]) -> None:
         try:
-            async with self._turns:
+            async with self._turns.of(owner):
+                job.waits = False
                 await work(job)
         except PushlaneError as error:
             job.error = str(error)

@@ -22,8 +22,10 @@ class UploadFolder:
     def __init__(self) -> None:
         remove_left(Path(gettempdir()))
         self.path = Path(mkdtemp(prefix=_PREFIX))
-        self._lock = os.open(self.path / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
+        new = self.path / f"{_LOCK}.new"  # `remove_left` of others sees the lock once it is held
+        self._lock = os.open(new, os.O_WRONLY | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        new.rename(self.path / _LOCK)
 
     @property
     def is_there(self) -> bool:

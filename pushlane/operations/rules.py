@@ -294,23 +294,28 @@ class RunRule(Operation[RuleRunView], frozen=True, kw_only=True):
 
 
 class WithdrawRuleRuns(Operation[RuleView], frozen=True, kw_only=True):
-    """Take back the runs that were asked for and have not begun."""
+    """Take back a run that was asked for and has not begun, or all of them."""
 
     method, path, role, of = "POST", "/rules/{name}/withdraw", Role.OPERATOR, Of.APP
     commands = ("rules withdraw",)
     changes = True
 
     name: RuleName
+    at_ms: Annotated[
+        int, Meta(ge=0, le=LAST_DATE_MS, description="The run of then (Unix ms); 0 for all.")
+    ] = 0
 
     async def run(self, at: Session) -> RuleView:
         store = _store(at)
-        from pushlane.pipeline.rules.history import iso_utc, requests, withdraw_runs
+        from pushlane.pipeline.rules.history import iso_utc, requests, withdraw_run, withdraw_runs
 
         rule, history = await store.record(self.name)
-        asked = [iso_utc(run.at_ms) for run in requests(history)]
+        asked = [iso_utc(run.at_ms) for run in requests(history) if self.at_ms in (0, run.at_ms)]
         if not asked:
-            raise BadInput(f"no run of rule {self.name!r} waits that somebody has asked for")
-        await store.change_history(self.name, withdraw_runs)
+            of_then = f" of {iso_utc(self.at_ms)}" if self.at_ms else ""
+            raise BadInput(f"no run{of_then} of rule {self.name!r} waits that was asked for")
+        edit = withdraw_run(self.at_ms) if self.at_ms else withdraw_runs
+        await store.change_history(self.name, edit)
         at.changed(f"rule/{self.name}", {"run": ", ".join(asked)}, {}, rule.app)
         return await _shown(at, await store.record(self.name))
 

@@ -15,7 +15,7 @@ from tests.processes import until
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-NOTHING_COMES_MS, SILENT_MS, POLL_MS, RETRY_MS = 5_000, 12_000, 5_000, 61_000
+ASKED_MS, NOTHING_COMES_MS, SILENT_MS, POLL_MS, RETRY_MS = 1_000, 5_000, 12_000, 5_000, 61_000
 
 HOLD_ALL = """() => {
   for (const name of [0, 1, 2, 3]) {
@@ -96,9 +96,12 @@ def test_a_page_that_is_read_again_pauses_and_ends_with_its_token(
 
     [gone] = [one for one in served.do(ListTokens()) if one.name == "gone"]
     served.do(RevokeToken.made(token=gone.id))
-    reads_again(me)
+    asked: list[str] = []
+    me.page.on("request", lambda request: asked.append(request.url))
+    me.page.clock.fast_forward(ASKED_MS)
 
     assert me.sees_state("ended") == "Your session is over. Log in again"
+    assert {*asked} == {f"{behind.url}session"}, "it is not read for that"
     assert all("401" in one for one in me.wrong)
     me.wrong.clear()  # which is how a browser tells of the answer
 

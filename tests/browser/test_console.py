@@ -117,6 +117,20 @@ def test_a_hidden_tab_asks_nothing(served: Served, visitor: Come) -> None:
     me.sees("weights 5:4:1")
 
 
+def test_a_tab_that_is_shown_twice_at_once_takes_one_place(served: Served, visitor: Come) -> None:
+    me = visitor(served)
+    me.logs_in(served.token(), "audit")
+    me.sees_state("live")
+    me.page.evaluate(HIDE, True)
+    me.page.wait_for_function("navigator.locks.query().then((all) => all.held.length === 0)")
+
+    me.page.evaluate(f"() => {{ const hide = {HIDE}; hide(false); hide(false); }}")
+    weigh(served, "5:4:1")
+    me.sees("weights 5:4:1")
+
+    assert me.page.evaluate("navigator.locks.query().then((all) => all.held.length)") == 1
+
+
 def test_a_lost_connection_says_so_and_comes_back(served: Served, visitor: Come) -> None:
     me = visitor(served)
     me.logs_in(served.token(), "audit")

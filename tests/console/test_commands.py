@@ -27,7 +27,7 @@ from pushlane.operations.processes import ListAudit, ListProcesses
 from pushlane.operations.recipients import ClearSuppressions, CountSuppressions, ListDeadAddresses
 from pushlane.operations.replays import ReplayTask
 from pushlane.operations.reports import GetReport, ListReported
-from pushlane.operations.rules import GetRule, ListRuleRuns, RemoveRule, RunRule
+from pushlane.operations.rules import GetRule, ListRuleRuns, RemoveRule, RunRule, WithdrawRuleRuns
 from pushlane.operations.shares import SetAppQuota, SetLimit
 from pushlane.operations.sinks import AcceptSink
 from pushlane.operations.streams import GetStream, PauseStream, PutStream, ResumeStream
@@ -119,6 +119,7 @@ FULL: tuple[Operation[Any], ...] = (
     ListAudit(find="a b"),
     ListRuleRuns(name="weekly"),
     RunRule(name="weekly", at_ms=PAST_MS),
+    WithdrawRuleRuns(name="weekly", at_ms=PAST_MS),
     GetStream(name="paid", app="shop"),
     ResumeStream(name="paid", app="shop"),
     ClearSuppressions(sink="fcm"),

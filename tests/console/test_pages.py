@@ -378,6 +378,21 @@ async def test_a_stream_ends_with_its_token(settings: Settings) -> None:
     assert stream.status == 401
 
 
+async def test_a_page_without_a_stream_asks_whether_its_token_holds(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        nobody = await browser.get("/console/session")
+        made = await do(
+            browser.backend, settings, ADMIN, CreateToken.made(name="gone", grants="viewer")
+        )
+        await browser.log_in(made.token)
+        held = await browser.get("/console/session")
+        await do(browser.backend, settings, ADMIN, RevokeToken.made(token=made.id))
+        revoked = await browser.get("/console/session")
+
+    assert [one.status for one in (nobody, held, revoked)] == [401, 204, 401]
+    assert (held.body, revoked.body) == (b"", b"")
+
+
 async def test_a_stream_ends_with_its_token_while_a_look_is_not_answered(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

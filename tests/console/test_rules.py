@@ -121,6 +121,35 @@ async def test_it_is_run_now_after_a_look_and_taken_back(settings: Settings) -> 
     assert (before, due, after) == (("new", 0), ("due", 1), ("new", 0))
 
 
+async def test_of_two_runs_that_wait_the_one_that_is_pressed_is_taken_back(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        await save(browser)
+        await ran(browser, Run(at_ms=1_000, asked=True), Run(at_ms=2_000, asked=True))
+        await browser.log_in()
+        html = await get(browser, "rules/weekly")
+        latest, first = re.findall(r'name="at_ms" value="(\d+)"', html)
+        own = {**form_of(html, "pause-rule"), "at_ms": latest}
+        await browser.post("/console/do/withdraw-rule-runs", own)
+        left = await do(browser.backend, settings, ADMIN, ListRuleRuns(name="weekly"))
+
+    assert "Withdraw the run of 1970-01-01T00:00:02Z of rule weekly" in html
+    assert [str(one.at_ms) for one in left] == [first] == ["1000"]
+
+
+async def test_what_is_only_asked_for_is_not_said_to_be_done(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await save(browser)
+        await browser.log_in()
+        panel = await get(browser, link(await get(browser, "rules"), "Run now: rule weekly"))
+        await browser.post("/console/do/run-rule", form_of(panel, "run-rule"))
+        shown = text_of(await get(browser, "rules"))
+
+    assert "The run is asked for. It begins once pushlane rules serve takes it up." in shown
+    assert "run-rule is done" not in shown
+
+
 async def test_what_has_failed_is_run_once_more(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await save(browser)

@@ -24,9 +24,9 @@ from pushlane.console.submit import MAIN, MORE, START, TEST, WRITTEN
 from pushlane.core.task import Level, State
 from pushlane.door import drafts as keeping
 from pushlane.door.app import build
-from pushlane.door.drafts import Draft
+from pushlane.door.drafts import Draft, Drafts
 from pushlane.door.gate import Gate
-from pushlane.door.upload_folder import remove_left
+from pushlane.door.upload_folder import UploadFolder, remove_left
 from pushlane.door.uploads import BESIDE_BYTES
 from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.access import CreateToken, RevokeToken
@@ -34,7 +34,7 @@ from pushlane.operations.doing import do
 from pushlane.operations.drafts import MOST_COLUMNS, MOST_REJECTS, NAMES, Columns, columns_of
 from pushlane.operations.listing import ListTasks
 from pushlane.producers.text_file import MAX_LINE
-from tests.console.browsing import Browser, browsing, form_of, led_to
+from tests.console.browsing import Browser, browsing, form_of, led_to, log_in_as, text_of
 from tests.console.test_tasks import SCRIPT, add, get
 from tests.door.asking import ADMIN, Answer
 
@@ -312,6 +312,46 @@ async def test_the_folder_is_made_again_when_it_was_removed(settings: Settings) 
     assert "3 pushes of level high" in page
     assert first != second
     assert not second.exists()
+
+
+async def test_errors_name_the_fields_of_the_form(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, body=ROWS.replace("recipient", "device_token"))
+        nothing_given = unescape(await checked(browser, address))
+
+    [told] = re.findall(r'role="alert">([^<]+)</p>', nothing_given)
+    assert "“Recipient” device_token" in told
+    assert "--" not in told
+
+
+async def test_work_on_the_files_of_one_owner_leaves_a_turn_to_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, end = list[str](), asyncio.Event()
+
+    async def work(drafts: Drafts, draft: Draft, *rest: Any) -> None:
+        begun.append(draft.owner.split()[0])
+        await end.wait()
+
+    monkeypatch.setattr(Drafts, "_check", work)
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        first, second = await kept(browser), await kept(browser)
+        other = browser.other()
+        await log_in_as(other, "submitter")
+        third = await kept(other)
+        for who, address in ((browser, first), (browser, second), (other, third)):
+            await press(who, address, "check", level="low")
+        waiting = text_of(await get(browser, second))
+        begun_then = [*begun]
+        end.set()
+        await through(browser, second)
+
+    assert len(begun_then) == 2
+    assert len({*begun_then}) == 2, "one of each owner"
+    assert "It waits for work on other files" in waiting
+    assert len(begun) == 3
 
 
 async def test_a_longer_file_than_it_said_is_cut(settings: Settings) -> None:
@@ -667,6 +707,29 @@ async def test_a_balancer_leads_to_the_process_that_has_the_file(settings: Setti
     assert form_of(lost.body.decode(), f"{address}/check")["title"] == "typed here"
     assert done.status == 303
     assert "3 pushes of level high" in page
+
+
+def test_a_folder_that_is_being_made_is_not_taken_for_one_that_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, started = fcntl.flock, list[int]()
+
+    def overtaken(file: int, how: int) -> None:
+        if not started:
+            started.append(file)
+            remove_left(tmp_path)  # another process starts just now
+        lock(file, how)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    folder = UploadFolder()
+    remove_left(tmp_path)
+    is_there = folder.is_there
+    folder.close()
+
+    assert started
+    assert is_there
+    assert not folder.path.exists()
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pushlane.operations.rules import (
 )
 from pushlane.operations.session import Caller
 from pushlane.operations.views import plain
-from pushlane.pipeline.rules.history import Run, RunState, begin
+from pushlane.pipeline.rules.history import Run, RunState, begin, request_run
 from pushlane.pipeline.rules.rule_store import LEASE, RuleStore
 from pushlane.util.errors import NotAllowed, NotFound
 
@@ -86,6 +86,22 @@ async def test_a_run_is_asked_for_once_until_it_begins_and_can_be_taken_back(
         ("run-rule", {}, {"run": first.at}, "shop"),
     ]
     assert len(entries) == 3
+
+
+async def test_of_two_runs_that_wait_one_is_taken_back(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, rule(paused=True))
+        store = RuleStore(backend.documents)
+        for at_ms in (1_000, 2_000):
+            await store.change_history("weekly", request_run(at_ms))
+        await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly", at_ms=1_000))
+        with pytest.raises(BadInput, match="no run of 1970-01-01T00:00:01Z of rule 'weekly' waits"):
+            await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly", at_ms=1_000))
+        left = await do(backend, settings, ADMIN, ListRuleRuns(name="weekly"))
+        [entry, *_] = await do(backend, settings, ADMIN, ListAudit())
+
+    assert [one.at_ms for one in left] == [2_000]
+    assert entry.before == {"run": "1970-01-01T00:00:01Z"}
 
 
 async def test_a_run_that_has_begun_is_neither_joined_nor_taken_back(settings: Settings) -> None:

@@ -52,10 +52,15 @@
         return found && new Promise((done) => (release = done));
       });
     });
-  const mayStream = async () => {
-    if (!isBounded || release) return true;
+  const lockAny = async () => {
     for (let one = 0; one < MOST_STREAMS; one++) if (await lock(`pushlane-stream-${one}`)) return true;
     return false;
+  };
+  let locking = null; // asked for twice at once, it is one lock
+  const mayStream = async () => {
+    if (!isBounded || release) return true;
+    locking ??= lockAny().finally(() => (locking = null));
+    return locking;
   };
 
   const disconnect = () => {
@@ -71,7 +76,7 @@
     askedAt = performance.now();
     isWanted = true;
     const may = await mayStream();
-    if (isEnded || document.hidden || !may) {
+    if (isEnded || document.hidden || !may || !isWanted) {
       disconnect();
       if (may) return;
       polls = FULL;
@@ -119,6 +124,20 @@
       seen();
       tell();
     }
+  };
+
+  // A stream ends with its token. A page without one asks whether that is still valid.
+  let isAsking = false;
+  const askSession = async () => {
+    if (isAsking) return;
+    isAsking = true;
+    try {
+      const answer = await fetch(live.dataset.session, { cache: "no-store", signal: AbortSignal.timeout(POLL_MS) });
+      if (answer.status === 401) end();
+    } catch {
+      // the next reading of the page tells that nobody answers
+    }
+    isAsking = false;
   };
 
   pause.hidden = false;
@@ -184,7 +203,9 @@
   document.addEventListener("DOMContentLoaded", connect); // htmx has begun by then
 
   setInterval(() => {
-    if (document.hidden || isEnded || isPaused) return;
+    if (document.hidden || isEnded) return;
+    if (polls && state.dataset.state !== "lost") askSession();
+    if (isPaused) return;
     const now = performance.now();
     const quietMs = now - Math.max(askedAt, heardAt);
     if (polls) {
