@@ -13,11 +13,10 @@ from typing import Any
 import typer.main
 
 from pushlane.cli import main
-from pushlane.cli.groups import ALONE, WITH_VALUE
+from pushlane.cli.groups import grouped_options, words_of
+from pushlane.cli.help_texts import COMMANDS, EVERY_COMMAND, EXAMPLES
 
 CLI_PAGE = "cli-reference.md"
-_OF_EVERY_COMMAND = {*WITH_VALUE, *ALONE, "--help"}
-
 _HEAD = """# Command line
 
 *Written by `python -m scripts.reference` from the help texts; a test fails when it is not.*
@@ -39,25 +38,16 @@ def cli_page() -> str:
     program: Any = typer.main.get_group(main.build())
     context = program.make_context("pushlane", [], resilient_parsing=True)
     lines = [_HEAD, *_shared(program.get_command(context, "tasks"), context)]
-    group = ""
-    for name in program.list_commands(context):
-        command = program.get_command(context, name)
-        if (panel := _panel(command)) != group:
-            group = panel
-            lines.append(f"\n## {group}")
-        lines += _entry(command, name, context, "###")
+    for group, commands in COMMANDS.items():
+        lines.append(f"\n## {group}")
+        for name in commands:
+            lines += _entry(program.get_command(context, name), name, context, "###")
     return "\n".join(lines) + "\n"
-
-
-def _panel(command: Any) -> str:
-    """The group of commands that one is listed in by `pushlane --help`."""
-    panel = command.rich_help_panel
-    return panel if isinstance(panel, str) else "Commands"
 
 
 def _shared(command: Any, parent: Any) -> Iterator[str]:
     context = command.context_class(command, info_name=command.name, parent=parent)
-    yield from (_option(one, context) for one in command.get_params(context) if _is_shared(one))
+    yield from map(_option, grouped_options(command, context)[EVERY_COMMAND])
 
 
 def _entry(command: Any, name: str, parent: Any, mark: str) -> Iterator[str]:
@@ -70,19 +60,18 @@ def _entry(command: Any, name: str, parent: Any, mark: str) -> Iterator[str]:
             yield from _entry(command.get_command(context, each), each, context, mark + "#")
         return
     usage = [one.strip("{}") for one in command.collect_usage_pieces(context)]
-    yield f"\n```sh\n{' '.join([context.command_path, *usage])}\n```\n"
-    if command.epilog:
-        yield _text(command.epilog) + "\n"
-    own = [one for one in command.get_params(context) if not _is_shared(one)]
-    yield from (_option(one, context) for one in own if one.get_help_record(context))
+    yield f"\n```sh\n{' '.join([context.command_path, *usage])}\n```"
+    for group, records in grouped_options(command, context).items():
+        if group != EVERY_COMMAND:
+            yield f"\n{group}:\n"
+            yield from map(_option, records)
+    examples = EXAMPLES[words_of(context)]
+    heading = "Example" if len(examples) == 1 else "Examples"
+    yield "\n".join([f"\n{heading}:\n", "```sh", *examples, "```"])
 
 
-def _is_shared(parameter: Any) -> bool:
-    return bool(_OF_EVERY_COMMAND & set(parameter.opts))
-
-
-def _option(parameter: Any, context: Any) -> str:
-    names, text = parameter.get_help_record(context)
+def _option(record: tuple[str, str]) -> str:
+    names, text = record
     return f"- `{names}`: {_escaped(text)}".rstrip(": ")
 
 

@@ -31,26 +31,30 @@ class ShownCommand(TyperCommand):
     """A command whose help has its options in groups, and examples at its end."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        from pushlane.cli.help_texts import EVERY_COMMAND, OPTION_GROUPS, OPTIONS
-
-        groups = OPTION_GROUPS.get(words_of(ctx), {})
-        group_of = {name: group for group, names in groups.items() for name in names.split()}
-        places = {name: place for place, name in enumerate(group_of)}
-        group_of |= dict.fromkeys((*WITH_VALUE, *ALONE, *ctx.help_option_names), EVERY_COMMAND)
-        shown: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{name: [] for name in groups}}
-        for param in sorted(self.get_params(ctx), key=lambda one: places.get(one.opts[0], -1)):
-            if record := param.get_help_record(ctx):
-                is_argument = param.param_type_name == "argument"
-                group = "Arguments" if is_argument else group_of.get(param.opts[0], OPTIONS)
-                shown.setdefault(group, []).append(record)
-        every = shown.pop(EVERY_COMMAND, [])
-        for group, records in (shown | {EVERY_COMMAND: every}).items():
-            if records:
-                with formatter.section(group):
-                    formatter.write_dl(records)
+        for group, records in grouped_options(self, ctx).items():
+            with formatter.section(group):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         write_examples(words_of(ctx), formatter)
+
+
+def grouped_options(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the names and texts of a command's arguments and options, by group, in order."""
+    from pushlane.cli.help_texts import ARGUMENTS, EVERY_COMMAND, OPTION_GROUPS, OPTIONS
+
+    groups = OPTION_GROUPS.get(words_of(ctx), {})
+    group_of = {name: group for group, names in groups.items() for name in names.split()}
+    places = {name: place for place, name in enumerate(group_of)}
+    group_of |= dict.fromkeys((*WITH_VALUE, *ALONE, *ctx.help_option_names), EVERY_COMMAND)
+    found: dict[str, list[tuple[str, str]]] = {
+        group: [] for group in (ARGUMENTS, *groups, OPTIONS, EVERY_COMMAND)
+    }
+    for param in sorted(command.get_params(ctx), key=lambda one: places.get(one.opts[0], -1)):
+        if record := param.get_help_record(ctx):
+            is_argument = param.param_type_name == "argument"
+            found[ARGUMENTS if is_argument else group_of.get(param.opts[0], OPTIONS)].append(record)
+    return {group: records for group, records in found.items() if records}
 
 
 def write_examples(command: str, formatter: Any) -> None:

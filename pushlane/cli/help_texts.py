@@ -78,8 +78,9 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 """The first screen: most used first, each in a line that fits a terminal of 80 columns."""
 
-EVERY_COMMAND = "Options of every command"
+ARGUMENTS = "Arguments"
 OPTIONS = "Options"
+EVERY_COMMAND = "Options of every command"
 
 OPTION_GROUPS: dict[str, dict[str, str]] = {
     "submit": {

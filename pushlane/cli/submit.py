@@ -79,9 +79,7 @@ class TaskFlags:
     name: Annotated[str, typer.Option(help="Name to show; the file's name unless given.")] = ""
     key: Annotated[
         str | None,
-        option(
-            "KEY", "Idempotency key: run again with it, a submit goes on and sends no row twice."
-        ),
+        option("KEY", "Idempotency key: run again with it, and no row is submitted twice."),
     ] = None
     app: Annotated[str, option("NAME", "The app (tenant) that sends.")] = "default"
     not_before: Annotated[
@@ -274,7 +272,7 @@ def submit(
     """Send a campaign: make a task with a push for each row of a file, and print its id.
 
     All rows are checked first. Running dispatchers begin to send at once: `pushlane dispatch`.
-    With a --key you can run it again: it continues where it stopped, and sends no row twice.
+    With a --key you can run it again: it continues where it stopped, and submits no row twice.
     """
     if reveal and not dry_run:
         raise typer.BadParameter("--reveal shows the recipients of a dry run; add --dry-run")

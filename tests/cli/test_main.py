@@ -18,7 +18,7 @@ from pushlane.cli.groups import ALONE, WITH_VALUE, CommandGroup, words_of
 from pushlane.cli.help_texts import COMMANDS, EXAMPLES, OPTION_GROUPS
 from pushlane.cli.main import _COMMANDS, _MODULES, build, commands_of
 from pushlane.version import VERSION
-from tests.command import Command
+from tests.command import Command, run_here
 
 
 @pytest.mark.parametrize("module", _COMMANDS)
@@ -242,8 +242,8 @@ def test_the_first_screen_loads_no_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", _HELP)
-def test_the_help_of_a_command_ends_with_an_example(command, name: str) -> None:
-    shown = command(*name.split(), "--help").stdout
+def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
+    shown = run_here(*name.split(), "--help").stdout
 
     last = shown[shown.rindex("\n\n") :].splitlines()
     assert last[2] in ("Example:", "Examples:")
