@@ -77,10 +77,7 @@ class Message:
     )
 
     def __init__(
-        self,
-        taken: Taken,
-        asked_s: float = 0.0,
-        on_read: Callable[[float], None] | None = None,
+        self, taken: Taken, asked_s: float = 0.0, on_read: Callable[[float], None] | None = None
     ) -> None:
         self.taken = taken
         self._on_read = on_read

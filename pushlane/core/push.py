@@ -7,7 +7,9 @@ never shows its recipient or its content in a repr, so that none can slip into a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -24,6 +26,11 @@ MAX_SEQ = 2**32 - 1
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
 SeqOrNone = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)]
+
+NO_SPAN: AbstractContextManager[None] = nullcontext()
+SPANS: ContextVar[Callable[[Push, str], AbstractContextManager[None]]]
+SPANS = ContextVar("pushlane_spans", default=lambda push, name: NO_SPAN)
+"""Makes the spans that a push's processor asks for."""
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,6 +89,10 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def push_id(self) -> str:
         """The id of the push, the same for every attempt: a sink uses it as its Idempotency-Key."""
         return f"{self.task_id}-{self.seq}"
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Time a part of a processor's work on it, as a span of its trace, if that is sampled."""
+        return SPANS.get()(self, name)
 
     def __repr__(self) -> str:
         return f"Push({self.push_id}, attempt={self.attempt})"
@@ -265,10 +276,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @staticmethod
     def dead(
-        reason: str,
-        *,
-        arrival: Arrival = Arrival.FAILED,
-        scope: Scope | None = Scope.PUSH,
+        reason: str, *, arrival: Arrival = Arrival.FAILED, scope: Scope | None = Scope.PUSH
     ) -> Outcome:
         """Return the outcome of a push that is not tried again.
 

@@ -20,7 +20,6 @@ _LONGEST_S = 2.0
 _MOST_DOUBLED = 30
 _MOST_SAID = 10
 
-
 T = TypeVar("T")
 
 

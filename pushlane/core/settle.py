@@ -183,14 +183,7 @@ class Settler:
         return body if len(body) <= LARGEST else job.body  # whose writer went over the limit
 
     def _bury(
-        self,
-        job: Job,
-        reason: str,
-        body: bytes,
-        why: str,
-        attempt: int,
-        sink: str,
-        at_ms: int = 0,
+        self, job: Job, reason: str, body: bytes, why: str, attempt: int, sink: str, at_ms: int = 0
     ) -> None:
         """Put a dead push on a dead-letter lane, and count it under `why`.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 from pushlane.core.ports import Delivery, PostingSink, Sink
-from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
+from pushlane.core.push import DELIVERED, NO_SPAN, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.stats import without_values
 from pushlane.dispatcher.tracing.traces import LineTraces
 
@@ -40,10 +40,14 @@ class CheckedSink:
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """Return the sink's outcomes, or retries. Raises nothing but a cancellation of ours."""
+        own_spans = NO_SPAN
         if self._traces is not None:
             self._traces.mark(batch)
+            if self._sink.hosts_code:
+                own_spans = self._traces.own_spans(batch)
         try:
-            return _checked(await self._sink.deliver(batch), batch)
+            with own_spans:
+                return _checked(await self._sink.deliver(batch), batch)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
             if _is_given_up():
                 raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _INVALID_VERSION = "ff"
@@ -51,15 +52,33 @@ def trace_key(text: str) -> str:
 
 
 def callers_traceparent() -> str:
-    """Return the `traceparent` of the span that is current in OpenTelemetry here, empty for none.
-
-    OpenTelemetry is never imported for it: whoever has a span has done so.
-    """
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None or "opentelemetry.context" not in sys.modules:
+    """Return the `traceparent` of OpenTelemetry's current span here, empty for none."""
+    trace = _opentelemetry()
+    if trace is None:
         return ""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return ""
     sampled = bool(context.trace_flags & _SAMPLED)
     return TraceContext(context.trace_id, context.span_id, sampled).traceparent
+
+
+def current_in_opentelemetry(place: TraceContext | None) -> AbstractContextManager[Any]:
+    """Make this place the current span of OpenTelemetry, so that who is instrumented goes on there.
+
+    None leaves it as it is.
+    """
+    trace = None if place is None else _opentelemetry()
+    if trace is None or place is None:
+        return nullcontext()
+    flags = trace.TraceFlags(_SAMPLED if place.is_sampled else 0)
+    context = trace.SpanContext(place.trace_id, place.span_id, False, flags)
+    used: AbstractContextManager[Any] = trace.use_span(trace.NonRecordingSpan(context))
+    return used
+
+
+def _opentelemetry() -> Any:
+    """Return its API, None where nobody has imported it: whoever has a span has done so."""
+    return (
+        sys.modules.get("opentelemetry.trace") if "opentelemetry.context" in sys.modules else None
+    )

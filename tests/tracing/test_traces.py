@@ -6,8 +6,6 @@ import logging
 import subprocess
 import sys
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -25,29 +23,7 @@ from pushlane.dispatcher.tracing import exporter, traces
 from pushlane.settings import Settings
 from pushlane.util import trace_context
 from tests.core.support import MemorySink, add_task
-
-URL = "http://127.0.0.1:9/v1/traces"
-
-
-class Kept:
-    """An exporter that keeps spans."""
-
-    def __init__(self) -> None:
-        self.spans: list[Any] = []
-
-    def export(self, spans: Any) -> SimpleNamespace:
-        self.spans += spans
-        return SimpleNamespace(name="SUCCESS")
-
-    def shutdown(self) -> None:
-        """Nothing is under way."""
-
-
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    exporter = Kept()
-    monkeypatch.setattr(traces, "_otlp_exporter", lambda _: exporter)
-    return exporter
+from tests.tracing.conftest import URL, Kept
 
 
 async def drained(settings: Settings, sink: MemorySink, count: int = 10) -> str:

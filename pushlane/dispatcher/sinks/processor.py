@@ -21,6 +21,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -33,6 +34,7 @@ from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
 from pushlane.util.texts import Raised, did_you_mean, raised
 from pushlane.util.threads import Threads
+from pushlane.util.trace_context import TraceContext, current_in_opentelemetry, read_traceparent
 
 log = logging.getLogger("pushlane.processor")
 
@@ -174,7 +176,8 @@ class ProcessorSink:
         argument = pushes if self._takes_list else pushes[0]
         try:
             async with asyncio.timeout(self._timeout_s) as deadline:
-                answer = await self._call(argument)
+                with current_in_opentelemetry(_place(batch)):
+                    answer = await self._call(argument)
         except Exception as error:  # noqa: BLE001 - somebody else's code
             if deadline.expired():
                 return [self._timed_out] * len(batch)
@@ -190,7 +193,8 @@ class ProcessorSink:
     async def _call(self, argument: Any) -> Any:
         if self._is_async:
             return await self._function(argument)
-        answer = await self._threads.run(lambda: self._answer(argument))
+        run = copy_context().run  # so that the thread goes on in our trace
+        answer = await self._threads.run(lambda: run(self._answer, argument))
         return await answer if inspect.isawaitable(answer) else answer
 
     def _answer(self, argument: Any) -> Any:
@@ -199,6 +203,14 @@ class ProcessorSink:
             return self._function(argument)
         except BaseException as error:  # noqa: BLE001 - somebody else's code, even its sys.exit
             return raised(error)
+
+
+def _place(batch: Sequence[Delivery]) -> TraceContext | None:
+    """Return where the trace of a push goes on, if it has one; many pushes have no one place."""
+    if len(batch) > 1:
+        return None
+    told = batch[0].traceparent or batch[0].push.trace_id
+    return read_traceparent(told) if told else None
 
 
 def _outcomes(answer: Any, count: int) -> list[Outcome]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from pushlane.core.endings import Ending
 from pushlane.core.ports import Delivery
-from pushlane.core.push import Kind, Push
+from pushlane.core.push import NO_SPAN, Kind, Push
 from pushlane.core.task import MAX_ATTEMPTS, SteadyTime
 from pushlane.dispatcher.tracing import conventions as names
 from pushlane.dispatcher.tracing.conventions import SpanOperation
@@ -26,6 +27,7 @@ from pushlane.dispatcher.tracing.exporter import (
     SpanExporter,
     SpanQueue,
 )
+from pushlane.dispatcher.tracing.own_spans import OwnSpan, own_spans
 from pushlane.dispatcher.tracing.sampling import Sampler, span_id
 from pushlane.settings import Settings
 from pushlane.util.extras import needs_extra
@@ -125,6 +127,24 @@ class Tracing:
             instrumentation_scope=self._scope,
         )
 
+    def export_own(self, own: OwnSpan) -> None:
+        """Export a span of a processor's own."""
+        api, push = self.api, own.push
+        told = {names.MESSAGE_ID: push.push_id, names.TASK: push.task_id}
+        span = self._span(
+            own.name,
+            api.SpanContext(own.place.trace_id, own.place.span_id, False, self._sampled),
+            api.SpanContext(own.parent.trace_id, own.parent.span_id, False, self._sampled),
+            self._resource,
+            {**told, names.ERROR_TYPE: own.error} if own.error else told,
+            kind=api.SpanKind.INTERNAL,
+            status=self._failed if own.error else self._unset,
+            start_time=own.start_ns,
+            end_time=own.end_ns,
+            instrumentation_scope=self._scope,
+        )
+        self.queue.put([span])
+
     async def close(self) -> None:
         """Export what waits; 2 s at most."""
         await asyncio.to_thread(self.queue.stop)
@@ -149,6 +169,12 @@ class LineTraces:
         for row, context in self._sampled(pushes):
             own = span_id(context.trace_id, SpanOperation.SEND, pushes[row], self._sink)
             batch[row].traceparent = context._replace(span_id=own).traceparent
+
+    def own_spans(self, batch: Sequence[Delivery]) -> AbstractContextManager[None]:
+        """Let the code that gets these pushes, which are marked, have spans of its own."""
+        if not any(delivery.traceparent for delivery in batch):
+            return NO_SPAN
+        return own_spans(self._tracing.export_own, batch)
 
     def ended(self, endings: Sequence[Ending], waits: Mapping[str, Sequence[int]]) -> None:
         """Export spans of those that are sampled; `waits` has a column for each cause, in ms."""
