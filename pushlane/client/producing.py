@@ -82,7 +82,7 @@ class ServerSender(Sender):
         await self._on_disk(store.note_added, Added.BEGUN)
         wanted = CreateTask(
             id=task.id,
-            key=f"producer-{task.id}",
+            key=task.key or f"producer-{task.id}",
             level=task.level,
             app=task.app,
             name=task.name,

@@ -30,7 +30,7 @@ from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.load import quiet_until, sink_now
 from pushlane.model.presence import Process, Resting
 from pushlane.model.states import FAILING, OPEN, RECEIVING, RESTING, SCHEDULED, STALLED, WAITING
-from pushlane.model.streams import is_of_partition
+from pushlane.model.streams import is_of_partition, is_of_producer
 from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings
 from pushlane.util.texts import clock
@@ -147,6 +147,9 @@ def stalled_advice(task: Task) -> tuple[str, str]:
     """Return what is wrong with a half-made task that nobody makes any more, and what to do."""
     if is_of_partition(task):
         return "nothing is ingested for it", "start `pushlane ingest` again, or cancel the task"
+    if is_of_producer(task):
+        detail = "its producer was killed, and had no spool"
+        return detail, "do nothing: it is sealed ten minutes later, and ends once all is sent"
     if task.is_fed:
         detail = "its producer is not running"
         return detail, "start that, `pushlane spool send` its spool, or cancel the task"

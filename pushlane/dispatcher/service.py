@@ -49,6 +49,7 @@ from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.dispatcher.tracing.traces import Tracing
 from pushlane.model.presence import DrainFigures, LaneWait, Process
+from pushlane.model.streams import is_of_producer
 from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings, load
 from pushlane.util.conversion import instance
@@ -115,9 +116,9 @@ class DrainWatch:
     """Tells when no task is left that could move now to one of these sinks.
 
     Of a task with pushes at a later sink of its chain that is not among them, only what is left on
-    its lanes at these counts: the others may wait for ever for somebody who serves that sink. A
-    task that its producer left open is not waited for once all of its pushes have ended: `empty`
-    has these.
+    its lanes at these counts: the others may wait for ever for somebody who serves that sink. So it
+    is with a task whose producer was killed, and had no spool. A task that its producer left open
+    is not waited for once all of its pushes have ended: `empty` has these.
     """
 
     def __init__(
@@ -181,8 +182,13 @@ class DrainWatch:
         return self._sinks - self._given_up
 
     def _is_elsewhere(self, task: Task) -> bool:
-        """Tell whether some of its pushes have gone on to a sink that is not served here."""
-        return task.total is not None and not self._waited_for().issuperset(task.reached)
+        """Tell whether only what is on its lanes counts: the rest is elsewhere, or never comes.
+
+        Some of it has gone on to a sink that is not served here, or its producer was killed.
+        """
+        if task.total is None:
+            return is_of_producer(task) and task.stalled_at_ms > 0
+        return not self._waited_for().issuperset(task.reached)
 
     async def _is_left(self, tasks: list[Task]) -> bool:
         """Tell whether anything is left on a lane of these at the sinks that are served here."""

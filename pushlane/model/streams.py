@@ -89,9 +89,24 @@ def is_of_partition(task: Task) -> bool:
     return task.is_fed and task.key.startswith(_KEY) and f"/{_PARTITION}" in task.key
 
 
+def producer_key(task_id: str) -> str:
+    """Return the key of the task of a producer without a spool, which no other goes on with."""
+    return f"producer:{task_id}"
+
+
+def is_of_producer(task: Task) -> bool:
+    """Tell whether a task is one of a producer without a spool, beside the backend or a server."""
+    return task.key.endswith(producer_key(task.id))  # a server puts the app before it
+
+
 def source_of(task: Task) -> str:
-    """Return the name by which the pushes of a stream's task are published."""
-    return f"producer-{task.id}"
+    """Return the name by which the pushes of a stream's or a producer's task are published."""
+    return f"producer-{task.id}" if task.is_fed else lines_source(task.id)
+
+
+def lines_source(task_id: str) -> str:
+    """Return the name by which the pushes of a task are published that come as lines."""
+    return f"submit-{task_id}"
 
 
 def check_name(name: str) -> str:

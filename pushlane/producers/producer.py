@@ -25,6 +25,7 @@ from pushlane.core.errors import BadInput, MalformedPush, PushlaneError, Unreach
 from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, encode
 from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, now_ms
 from pushlane.model.stop_rule import OFF
+from pushlane.model.streams import producer_key
 from pushlane.model.times import FIRST_MS, LAST_MS, find_zone, given_start_ms
 from pushlane.producers.columns import checked, given_addresses
 from pushlane.producers.outbox.background import OutboxThread
@@ -247,13 +248,14 @@ class Producer:
     another, and none may collapse. In the hours `quiet`, like `22:00-08:00`, recipients are left
     alone, by the clock of a push's own zone, else of `zone`, else UTC. A push is tried
     `max_attempts` times, the settings' own unless given. Without a spool the task is sealed at
-    the end. With one, a folder for this producer alone, pushes outlive the process, and the next
-    producer of that folder goes on with the same task, until `close(seal=True)`; other options than
-    before begin a new one. One that is open at the interpreter's exit is closed then. The first
-    push with nothing in it is warned of. Settings are those of `PUSHLANE_*` and `pushlane.toml`
-    unless given. Make it after a fork, not before. A test may give it another way to a backend,
-    like `MemoryBackend().connect`. With the setting `url` it sends through a server of `pushlane
-    serve`. Raises BadInput for an option that cannot be.
+    the end, or by a dispatcher once the process was killed. With one, a folder for this producer
+    alone, pushes outlive the process, and the next producer of that folder goes on with the same
+    task, until `close(seal=True)`; other options than before begin a new one. One that is open at
+    the interpreter's exit is closed then. The first push with nothing in it is warned of. Settings
+    are those of `PUSHLANE_*` and `pushlane.toml` unless given. Open it after a fork, not before. A
+    test may give it another way to a backend, like `MemoryBackend().connect`. With the setting
+    `url` it sends through a server of `pushlane serve`. Raises BadInput for an option that cannot
+    be.
     """
 
     def __init__(
@@ -308,7 +310,7 @@ class Producer:
         """
         if self._background:
             raise PushlaneError("the producer is open already; make another one")
-        self._store = self._spooled(self._spool) if self._spool else MemoryStore(self._header())
+        self._store = self._spooled(self._spool) if self._spool else MemoryStore(self._unkept())
         self._first_seq = self._store.next_seq
         self._background = OutboxThread(
             self._settings,
@@ -417,12 +419,12 @@ class Producer:
 
         What is left then stays in the spool. A sealed task is done once all of it was delivered;
         without a spool it is sealed unless told otherwise. With one, `seal=True` holds even if what
-        is left is sent by a later producer. Raises Unreachable when pushes were left that no spool
-        holds: they are lost. Says how many.
+        is left is sent by a later producer. In a fork of its process it does nothing. Raises
+        Unreachable when pushes were left that no spool holds: they are lost. Says how many.
         """
         within_s = seconds("timeout_s", timeout_s, 0)
         background, store = self._background, self._store
-        if background is None or store is None:
+        if background is None or store is None or self._pid != os.getpid():
             return
         self._background = None
         if self._at_exit:
@@ -486,8 +488,6 @@ class Producer:
 
     def _exit(self) -> None:
         """Close it as the interpreter exits: at what is lost nobody is left to raise an error."""
-        if self._pid != os.getpid():  # it came through a fork
-            return
         try:
             self.close(timeout_s=_EXIT_S)
         except PushlaneError as error:
@@ -546,6 +546,11 @@ class Producer:
         batch = self._options.max_batch or self._settings.batch
         header = Header(self._new_task(), batch, added=Added.NO)
         return replace(header, format=IN_ORDER) if self._ordered else header
+
+    def _unkept(self) -> Header:
+        """Return the header of a task that no other process goes on with: its key says so."""
+        header = self._header()
+        return replace(header, task=replace(header.task, key=producer_key(header.task.id)))
 
     def _spooled(self, path: Path) -> BatchStore:
         """Return the spool to go on with, which is begun if there is none of these options."""

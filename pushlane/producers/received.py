@@ -22,6 +22,7 @@ from pushlane.core.publish import Publication, chunk_size
 from pushlane.core.push import MAX_PUSH_BYTES, MAX_SEQ, UNREADABLE
 from pushlane.core.task import State, Task, now_ms
 from pushlane.model.names import receiving_lease, submit_lease
+from pushlane.model.streams import lines_source
 from pushlane.producers.outbox.sender import KEYS_WAIT
 from pushlane.producers.producer import Content, encoder
 from pushlane.producers.published import announce, reached, refuse_outdated
@@ -121,7 +122,7 @@ class Receiving:
 
     @property
     def source(self) -> str:
-        return f"submit-{self.task.id}"
+        return lines_source(self.task.id)
 
     async def begin(self, *, hidden: bool, paused: str = "") -> None:
         """Open the lane of a new task, which is sent from its seal on, at once, or when resumed.

@@ -17,6 +17,7 @@ from pushlane.client.remote import Remote
 from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.core.push import Push
 from pushlane.core.task import State
+from pushlane.model.streams import is_of_producer
 from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.session import Caller
@@ -99,6 +100,17 @@ def test_all_are_sealed_at_the_end_in_their_order(make: Make, settings: Settings
 
     assert seqs(pushes_of(settings, producer.task_id)) == [*range(1, 51)]
     assert task_of(settings, producer.task_id).total == 50
+
+
+def test_one_without_a_spool_is_known_as_such(make: Make, settings: Settings) -> None:
+    with make(app="shop") as producer, make(app="shop", spool=settings.data_dir / "spool") as other:
+        producer.push("user-1", title="Paid")
+        other.push("user-1", title="Paid")
+        assert producer.flush()
+        assert other.flush()
+
+        assert is_of_producer(task_of(settings, producer.task_id))
+        assert not is_of_producer(task_of(settings, other.task_id))
 
 
 async def test_it_serves_an_event_loop(make: Make, settings: Settings) -> None:

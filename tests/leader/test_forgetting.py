@@ -25,8 +25,8 @@ from pushlane.dispatcher.leader.janitor import HalfMade, SharedLanes
 from pushlane.model import audit, task_changes
 from pushlane.model.names import DEAD_LEASE, submit_lease
 from pushlane.model.recipients import AddressDeath, DeadAddressQuery, SuppressionScope
-from pushlane.model.streams import source_of
-from tests.core.support import Wrapped, add_task, backend_in
+from pushlane.model.streams import producer_key, source_of
+from tests.core.support import MemorySink, Wrapped, add_task, backend_in, drain
 from tests.leader.recovering import (
     DEAD_RETENTION_S,
     GRACE_MS,
@@ -343,6 +343,49 @@ async def test_the_task_of_a_stream_is_sealed_with_what_is_on_its_lane(tmp_path:
         assert (held.total, held.stalled_at_ms) == (None, 0)
         assert (sealed.total, sealed.state, sealed.stalled_at_ms) == (1, State.RUNNING, 0)
         assert not await backend.lease.is_held(submit_lease(task.id))
+
+
+@pytest.mark.parametrize("key", ["producer:{}", "shop/producer:{}"])
+async def test_the_task_of_a_producer_without_a_spool_is_sealed_ten_minutes_later(
+    tmp_path: Path, key: str
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task, watching = await of_stream(backend), Watching(backend)
+        stored = key.format(task.id)
+        await backend.registry.change(task.id, lambda made: replace(made, key=stored))
+
+        gone = await watching.step(task, MINUTE_MS)
+        before = await watching.step(task, 9 * MINUTE_MS)
+        sealed = await watching.step(task, MINUTE_MS)
+
+        assert (gone.total, gone.stalled_at_ms) == (None, watching.clock.now_ms - 10 * MINUTE_MS)
+        assert before.total is None
+        assert (sealed.total, sealed.state) == (1, State.RUNNING)
+
+
+async def test_a_drain_does_not_wait_until_it_is_sealed(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await of_stream(backend)
+        gone = replace(task, key=producer_key(task.id), stalled_at_ms=1)
+        await backend.registry.change(task.id, lambda _: gone)
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        assert set(sink.pushes()) == {(task.id, 1)}
+        assert (await backend.registry.get(task.id)).total is None
+
+
+async def test_a_producer_that_only_stood_still_is_not_sealed(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task, watching = await of_stream(backend), Watching(backend)
+        await backend.registry.change(task.id, lambda it: replace(it, key=producer_key(it.id)))
+        await watching.step(task, MINUTE_MS)
+        await backend.lease.acquire(submit_lease(task.id), "the producer", 600)
+
+        back = await watching.step(task, 20 * MINUTE_MS)
+
+        assert (back.total, back.stalled_at_ms) == (None, 0)
 
 
 async def test_one_of_which_the_broker_has_forgotten_who_published_is_not_sealed(

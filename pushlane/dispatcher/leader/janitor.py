@@ -38,7 +38,7 @@ from pushlane.dispatcher.leader.recovery import Change, Recovery
 from pushlane.dispatcher.tasks import DueTimes
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
-from pushlane.model.streams import is_of_partition, is_of_stream, source_of
+from pushlane.model.streams import is_of_partition, is_of_producer, is_of_stream, source_of
 from pushlane.settings import Settings
 from pushlane.util.errors import Superseded, UnknownTask
 from pushlane.util.retrying import for_each
@@ -46,6 +46,9 @@ from pushlane.util.retrying import for_each
 half_made_log = logging.getLogger("pushlane.half_made")
 
 JUST_BEGUN_MS = 10_000
+GONE_MS = 600_000
+"""How long a producer without a spool may stand still, or not reach the registry."""
+
 _LOOK_EVERY_S = 30.0
 _AT_ONCE = 8
 _SEALER = "janitor"
@@ -58,8 +61,9 @@ class HalfMade:
 
     Since when is written into the task, so that the next leader knows it too. `ends_after_s` is how
     long one may stand still, `forgets_after_s` how long the broker surely knows who published. A
-    stream's task is sealed instead: nobody comes back to it. That of an ingested partition is left
-    alone, as the partition's next reader goes on with it, whenever that is. `change` makes a
+    stream's task is sealed instead: nobody comes back to it. So is that of a producer without a
+    spool, `GONE_MS` later: until then it may only stand still. That of an ingested partition is
+    left alone, as the partition's next reader goes on with it, whenever that is. `change` makes a
     leader's change. `clock_ms` is Unix milliseconds, `clock_s` a monotonic clock.
     """
 
@@ -97,15 +101,17 @@ class HalfMade:
         if await is_awaited(self.backend.lease, task.id):
             if task.stalled_at_ms:
                 await self.change(task, task_changes.stalled(0))
-        elif is_of_stream(task) and await self._sealed(task):
+        elif self._is_to_seal(task, now) and await self._sealed(task):
             return
         elif not task.stalled_at_ms:
             await self.change(task, task_changes.stalled(now))
+            is_sealed = is_of_producer(task)
             half_made_log.warning(
-                "task %s is half-made and nobody goes on with it: it ends in %.1f h unless somebody"
+                "task %s is half-made and nobody goes on with it: it %s in %.1f h unless somebody"
                 " does",
                 task.id,
-                self.ends_after_s / 3_600,
+                "is sealed" if is_sealed else "ends",
+                (GONE_MS / 1_000 if is_sealed else self.ends_after_s) / 3_600,
                 extra={"action": "task_stalled"},
             )
         elif now - task.stalled_at_ms >= round(self.ends_after_s * 1000):
@@ -114,8 +120,12 @@ class HalfMade:
                 "task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"}
             )
 
+    def _is_to_seal(self, task: Task, now: int) -> bool:
+        has_waited = 0 < task.stalled_at_ms <= now - GONE_MS
+        return is_of_stream(task) or (is_of_producer(task) and has_waited)
+
     async def _sealed(self, task: Task) -> bool:
-        """Seal a stream's task whose process was killed, with what the broker has of it.
+        """Seal a task whose process was killed, with what the broker has of it.
 
         False where the broker may have forgotten how much that is, or another is about to know. The
         lease keeps a process that was only slow from putting more on the lane meanwhile.
@@ -134,7 +144,7 @@ class HalfMade:
             return False
         finally:
             await self.backend.lease.release(lease, _SEALER)
-        told = "task %s of a stream is sealed with %d pushes: its process was killed"
+        told = "task %s is sealed with %d pushes: the process that fed it is gone"
         half_made_log.warning(told, task.id, last, extra={"action": "stream_sealed"})
         return True
 

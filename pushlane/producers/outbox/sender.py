@@ -23,7 +23,7 @@ from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication, refuse_ended
 from pushlane.core.push import decode
-from pushlane.core.task import Task
+from pushlane.core.task import Task, now_ms
 from pushlane.model.names import submit_lease
 from pushlane.model.task_changes import left_open
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
@@ -44,6 +44,9 @@ KEYS_WAIT = (
     f"copy of it: upgrade them, then run `pushlane formats --min {KEYED}`"
 )
 _LOOK_S = 5.0
+_LATE_MS = 60_000
+"""After so long without a push it is asked whether the leader has sealed the task meanwhile."""
+
 _OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
@@ -69,6 +72,7 @@ class Sender:
         self.settings = self.settings.but(**{"batch": self.store.header.batch})
         self._task = self.store.header.task
         self._holds_keys = False
+        self._seen_ms = now_ms()
         self.format = 0
         """The format that may be written, 0 while that is not known."""
 
@@ -98,8 +102,9 @@ class Sender:
 
     async def _send(self, backend: Backend) -> None:
         task = await self._retried(partial(self._open, backend))
-        if task.total is not None:  # it was sealed, and then the process was killed
+        if task.total is not None and await self._has_sealed():
             return
+        self._refuse_sealed(task)
         publication = self._publication(backend, task)
         refuse_outdated(task)
         await self._look_at_format(backend)
@@ -111,7 +116,13 @@ class Sender:
                     self.on_trouble(KEYS_WAIT)
                     await looks
                 bundles = [one for batch in batches for one in packed(batch.bodies, task.bundle)]
+                is_late = now_ms() - self._seen_ms >= _LATE_MS
+                if is_late:
+                    await self._refuse_if_sealed(backend)
                 await self._retried(partial(self._publish, publication, bundles))
+                if is_late:  # it may have been sealed without these
+                    await self._refuse_if_sealed(backend)
+                self._seen_ms = now_ms()
                 if self.store.header.collapses:
                     bodies = [body for batch in batches for body in batch.bodies]
                     await self._retried(partial(announce, backend, task, bodies))
@@ -125,6 +136,21 @@ class Sender:
         else:
             leave = left_open(self.store.published)
             await self._retried(lambda: backend.change_known(task.id, leave))
+
+    async def _has_sealed(self) -> bool:
+        """Tell whether the task was sealed by us, and then the process or its link was cut."""
+        return self.store.header.is_sealed and not await self._on_disk(self.store.next)
+
+    async def _refuse_if_sealed(self, backend: Backend) -> None:
+        self._refuse_sealed(await self._retried(partial(backend.known, self._task.id)))
+
+    def _refuse_sealed(self, task: Task) -> None:
+        """Raise Ended for a task that the leader has sealed, as it missed this process."""
+        if task.total is not None:
+            raise Ended(
+                f"task {task.id} was sealed with {task.total:,} pushes, since its producer stood "
+                f"still for too long; what came later is not sent; {_OPEN_AGAIN}"
+            )
 
     async def _look_at_format(self, backend: Backend) -> None:
         self.format = await self._retried(partial(min_format, backend.documents))

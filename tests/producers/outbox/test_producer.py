@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +20,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pushlane.backends.backend import Backend, connect
 from pushlane.client.client import Client
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, Unreachable
-from pushlane.core.task import Level, State, Task
+from pushlane.core.task import Edit, Level, State, Task, now_ms, seal
+from pushlane.dispatcher.leader.janitor import GONE_MS, HalfMade
+from pushlane.model.names import submit_lease
 from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
@@ -380,6 +384,97 @@ def test_it_does_not_go_through_a_fork(make, monkeypatch) -> None:
         patch.setattr("pushlane.producers.producer.os.getpid", lambda: -1)
         with pytest.raises(PushlaneError, match="before a fork"):
             producer.push("user")
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_a_child_that_closes_it_ends_nothing_of_its_parent(make, settings, spooled: bool) -> None:
+    with make(spooled=spooled) as producer:
+        producer.push("user-1")
+        if (child := os.fork()) == 0:
+            code = 1
+            try:
+                producer.close(seal=True)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0) == (child, 0)
+        producer.push("user-2")
+        assert producer.flush()
+        task_id = producer.task_id
+        assert task_of(settings, task_id).total is None
+
+    assert [push.seq for push in pushes_of(settings, task_id)] == [1, 2]
+    if spooled:
+        with make(spooled=True) as back:
+            assert back.task_id == task_id
+
+
+_ENDED = """
+import os, signal
+from pushlane import Producer
+producer = Producer("orders", level="high").open()
+producer.push("user-1")
+producer.flush()
+print(producer.task_id, flush=True)
+{}
+"""
+
+
+def ended_by(code: str, settings: Settings) -> tuple[int, str]:
+    """The exit code of a process that pushes and then does this, and the id of its task."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _ENDED.format(code)],
+        env=os.environ | {"PUSHLANE_DATA_DIR": str(settings.data_dir)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return ran.returncode, ran.stdout.strip()
+
+
+def test_a_process_that_was_killed_leaves_its_task_to_the_leader(settings: Settings) -> None:
+    code, left = ended_by("os._exit(0)", settings)
+    killed_code, killed = ended_by("os.kill(os.getpid(), signal.SIGKILL)", settings)
+
+    assert (code, killed_code) == (0, -signal.SIGKILL)
+    for task_id in (left, killed):
+        task = asyncio.run(seen_by_the_leader(settings, task_id))
+        assert (task.total, task.stalled_at_ms) == (1, 0)
+        assert len(pushes_of(settings, task_id)) == 1
+
+
+async def seen_by_the_leader(settings: Settings, task_id: str) -> Task:
+    """A task after the leader has looked at it twice, once its producer holds it no more."""
+    now = [now_ms()]
+    async with connect(settings) as backend:
+
+        async def change(task: Task, edit: Edit) -> None:
+            await backend.registry.change(task.id, edit)
+
+        watching = HalfMade(backend, change, 86_400, lambda: now[0], lambda: now[0] / 1_000)
+        while await backend.lease.is_held(submit_lease(task_id)):
+            await asyncio.sleep(0.05)
+        for _ in range(2):
+            now[0] += GONE_MS
+            watching.on_task(await backend.registry.get(task_id))
+            await watching.step()
+        return await backend.registry.get(task_id)
+
+
+async def test_one_that_stood_still_says_that_its_task_is_sealed(
+    make, settings, monkeypatch
+) -> None:
+    monkeypatch.setattr("pushlane.producers.outbox.sender._LATE_MS", 0)
+    producer = make().open()
+    producer.push("user-1")
+    assert await producer.aflush()
+    async with connect(settings) as backend:
+        await backend.registry.change(producer.task_id, seal(1))
+    producer.push("user-2")
+
+    with pytest.raises(TaskConflict, match=r"was sealed with 1 pushes.*open the producer again"):
+        await producer.aflush()
+    with pytest.raises(TaskConflict, match="was sealed"):
+        producer.close()
 
 
 def test_a_thread_that_dies_is_told_at_the_next_push(make, monkeypatch, caplog) -> None:
