@@ -19,8 +19,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 STILL_TO_COME = frozenset(
     {
-        "addresses-and-payloads",
-        "agents",
         "architecture",
         "autoscaling",
         "benchmarks",
@@ -34,8 +32,6 @@ STILL_TO_COME = frozenset(
         "howto-flash-sale",
         "howto-local-time",
         "howto-login-codes",
-        "http",
-        "ingest",
         "metrics",
         "now",
         "operations",
