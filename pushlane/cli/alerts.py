@@ -103,6 +103,19 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     found = done(flags.settings(), ListAlerts())
     nothing = "no alerts; `pushlane alerts add --help` says how to make one"
     print_rows(_COLUMNS, found, plain, as_json=as_json, nothing=nothing)
+    if found:
+        note(_look_text(found[0]))
+    for one in found:
+        if one.problem:
+            note(f"alert {one.name}: {one.problem}")
+
+
+def _look_text(one: AlertListed) -> str:
+    """Return when all alerts were looked at last."""
+    if one.looked_at_ms is None:
+        return "nobody has looked at them yet; start: pushlane alerts run"
+    late = ", and the next look is overdue: does `pushlane alerts run` run?" if one.overdue else ""
+    return f"looked at last {time_text(one.looked_at_ms)}{late}"
 
 
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:

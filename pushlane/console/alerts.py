@@ -69,6 +69,8 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
     return {
         "alerts": [*over, *(one for one in found if one not in over)][:_SHOWN],
         "all_alerts": len(found),
+        "looked_at_ms": found[0].looked_at_ms if found else None,
+        "overdue": any(one.overdue for one in found),
         "firing": sum(one.firing for one in found),
         "unknown": sum(one.firing - one.acknowledged for one in found),
         "over": [shown for one in over[:_OVER] if (shown := await _over(ask, one.name))],

@@ -26,6 +26,7 @@ from pushlane.pipeline.alerts.alert_store import (
     Acknowledgement,
     Acknowledgements,
     AlertGroup,
+    AlertLook,
     AlertState,
     AlertStore,
 )
@@ -59,14 +60,20 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
 class AlertListed(AlertView, frozen=True, kw_only=True):
     """An alert, and how many of its groups fire, the first since then (Unix ms).
 
-    They are as the last look of `alerts run` has left them. `acknowledged` counts those of them
-    that somebody knows of, `alarming` those over the threshold that do not fire yet.
+    They are as the last look of `alerts run` has left them, at `looked_at_ms` (Unix ms; None if it
+    has never looked). The next one is `overdue` when it should have come by now. `problem` says
+    what went wrong: the alert could not be measured, or its webhook was not told. `acknowledged`
+    counts those of them that somebody knows of, `alarming` those over the threshold that do not
+    fire yet.
     """
 
     firing: int
     acknowledged: int
     alarming: int
     firing_since_ms: int | None
+    looked_at_ms: int | None
+    overdue: bool
+    problem: str
 
 
 class AlertGroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,8 +228,9 @@ class ListAlerts(Operation[list[AlertListed]], frozen=True, kw_only=True):
         found = sorted(await store.rules(), key=lambda one: one.name)
         shown = page(at, self, found, lambda one: one.name)
         states, known = await store.states(), await store.all_known()
+        look = await store.last_look()
         return [
-            _listed(one, states.get(one.name, {}), known.get(one.name, NOTHING_KNOWN))
+            _listed(one, states.get(one.name, {}), known.get(one.name, NOTHING_KNOWN), look)
             for one in shown
         ]
 
@@ -391,7 +399,9 @@ async def _now(store: AlertStore, rule: AlertRule) -> AlertNow:
     return AlertNow(**_fields(rule), means=meaning_of(rule), groups=shown)
 
 
-def _listed(rule: AlertRule, state: AlertState, known: Acknowledgements) -> AlertListed:
+def _listed(
+    rule: AlertRule, state: AlertState, known: Acknowledgements, look: AlertLook | None
+) -> AlertListed:
     firing = {name: one for name, one in state.items() if one.fires}
     return AlertListed(
         **_fields(rule),
@@ -399,6 +409,9 @@ def _listed(rule: AlertRule, state: AlertState, known: Acknowledgements) -> Aler
         acknowledged=sum(_is_known(one, known.get(name)) for name, one in firing.items()),
         alarming=sum(not one.told for one in state.values()),
         firing_since_ms=min((one.since_ms for one in firing.values()), default=None),
+        looked_at_ms=look.at_ms if look else None,
+        overdue=look is not None and look.is_overdue(now_ms()),
+        problem=look.problems.get(rule.name, "") if look else "",
     )
 
 

@@ -11,7 +11,7 @@ from pushlane import Settings
 from pushlane.core.task import now_ms
 from pushlane.operations.alerts import GetAlert, PutAlert, RemoveAlert
 from pushlane.operations.doing import do
-from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertStore
+from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertLook, AlertStore
 from tests.console.browsing import (
     Browser,
     browsing,
@@ -70,6 +70,27 @@ async def test_what_fires_says_since_when_what_it_means_and_how_to_look(settings
     assert "hooks.example.com" in shown
     assert "s3cret" not in html
     assert "late lag_s > 300 all all 5 min" in shown
+
+
+async def test_it_says_when_somebody_looked_last_and_what_was_wrong(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await save(browser)
+        await browser.log_in()
+        never = text_of(await get(browser, "alerts"))
+        store = AlertStore(browser.backend.documents)
+        await store.note_look(AlertLook(now_ms(), 30.0, {"failing": f"HTTP 500 {SCRIPT}"}))
+        just_now = await get(browser, "alerts")
+        await store.note_look(AlertLook(1_000, 30.0))
+        long_ago = text_of(await get(browser, "alerts"))
+        await store.note_look(AlertLook(1_000))
+        once = text_of(await get(browser, "alerts"))
+
+    assert "Nobody has looked at them yet: start pushlane alerts run" in never
+    assert "the last look of pushlane alerts run" in text_of(just_now)
+    assert "quiet HTTP 500" in text_of(just_now)
+    assert SCRIPT not in just_now
+    assert "The last look was 1970-01-01 00:00:01 UTC , and the next is overdue." in long_ago
+    assert "As of 1970-01-01 00:00:01 UTC , the last look" in once
 
 
 async def test_it_is_acknowledged_with_a_word_and_taken_back(settings: Settings) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.model.documents import Document, DocumentStore, as_json
@@ -23,6 +24,8 @@ log = logging.getLogger("pushlane.shelf")
 _RULE = "alert"
 _STATE = "alert-state"
 _KNOWN = "alert-known"
+_LOOK = "alert-look"
+_ALL = "all"
 _TRIES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST_RULES = 1_000
@@ -110,6 +113,25 @@ def every(rule: AlertRule) -> bool:
 
 def anything(there: AlertRule | None) -> None:
     """Let every alert be changed."""
+
+
+_PATIENCE_MS = 60_000
+_MOST_PROBLEMS, _LONGEST_PROBLEM = 100, 300
+
+
+class AlertLook(msgspec.Struct, frozen=True):
+    """The last look at all alerts, of a process that looks every `every_s` seconds; 0 is once.
+
+    `problems` says by alert what could not be measured, or which webhook was not told.
+    """
+
+    at_ms: int
+    every_s: float = 0.0
+    problems: dict[str, str] = {}
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Tell whether the next look should have come by now."""
+        return bool(self.every_s) and now_ms > self.at_ms + 2_000 * self.every_s + _PATIENCE_MS
 
 
 class AlertStore:
@@ -221,6 +243,19 @@ class AlertStore:
         body = as_json(f"the state of alert {name!r}", state, AlertState)
         version = await self._documents.put(_STATE, name, body, known.version)
         return None if version is None else StoredAlertState(state, version)
+
+    async def last_look(self) -> AlertLook | None:
+        """Return the last look of whatever process; None if there was none yet."""
+        found = await self._documents.get(_LOOK, _ALL)
+        return msgspec.json.decode(found.body, type=AlertLook) if found else None
+
+    async def note_look(self, look: AlertLook) -> None:
+        """Keep the last look; where another process has noted its own just now, that one stays."""
+        told = [*look.problems.items()][:_MOST_PROBLEMS]
+        cut = {name: why[:_LONGEST_PROBLEM] for name, why in told}
+        body = as_json("the last look at alerts", replace(look, problems=cut), AlertLook)
+        found = await self._documents.get(_LOOK, _ALL)
+        await self._documents.put(_LOOK, _ALL, body, found.version if found else None)
 
     async def _unknown(self, name: str) -> NotFound:
         hint = did_you_mean(name, [rule.name for rule in await self.rules()])

@@ -26,7 +26,7 @@ from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.core.task import now_ms
 from pushlane.pipeline.alerts import measure as firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
-from pushlane.pipeline.alerts.alert_store import AlertMessage, AlertStore
+from pushlane.pipeline.alerts.alert_store import AlertLook, AlertMessage, AlertStore
 from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
 from pushlane.pipeline.reports.answers import Key
 from pushlane.util.errors import RefusedUrl, UnknownHost
@@ -112,7 +112,9 @@ async def serve(
             lag = await lag_of(backend.receipts, root)
             looks = await check_all(store, root, webhook.send, lag, now_ms())
             on_looks(looks)
-            problems = sum(bool(look.problem) for look in looks)
+            wrong = {look.rule.name: look.problem for look in looks if look.problem}
+            problems = len(wrong)
+            await store.note_look(AlertLook(now_ms(), every_s or 0.0, wrong))
         except Unreachable as error:
             if every_s is None:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from contextlib import asynccontextmanager
@@ -11,9 +12,9 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
-from pushlane.pipeline.alerts.alert_store import AlertStore
+from pushlane.pipeline.alerts.alert_store import AlertLook, AlertStore
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.watch import Webhook, check_all
+from pushlane.pipeline.alerts.watch import Webhook, check_all, serve
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.settings import Settings
 from pushlane.util.errors import NotFound
@@ -124,6 +125,24 @@ async def test_it_is_told_once_over_restarts(tmp_path):
                 await check_all(alerts, root, WEBHOOK.send, 0, NOW_MS)
         [message] = map(json.loads, server.bodies)
         assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
+
+
+async def test_the_last_look_is_kept_with_what_went_wrong(tmp_path):
+    looks = []
+    async with connect(Settings(data_dir=tmp_path / "data")) as backend:
+        alerts = AlertStore(backend.documents)
+        await alerts.add(rule())
+        before = await alerts.last_look()
+        stop, guard = asyncio.Event(), UrlGuard(())
+        await serve(backend, tmp_path / "none", guard, None, stop, looks.append, looks.append)
+        look = await alerts.last_look()
+
+    assert before is None
+    assert len(looks) == 1
+    assert "pushlane pipeline run" in look.problems["a"]
+    assert (look.every_s, look.is_overdue(look.at_ms + 10**9)) == (0, False)
+    assert AlertLook(look.at_ms, 30).is_overdue(look.at_ms + 120_001)
+    assert not AlertLook(look.at_ms, 30).is_overdue(look.at_ms + 120_000)
 
 
 async def test_its_end_is_told_once_over_restarts(tmp_path):
