@@ -25,7 +25,6 @@ STILL_TO_COME = frozenset(
         "cli-reference",
         "doctor",
         "faults",
-        "guarantees",
         "health",
         "howto-fastapi",
         "howto-fcm-sms",
@@ -33,19 +32,13 @@ STILL_TO_COME = frozenset(
         "howto-local-time",
         "howto-login-codes",
         "metrics",
-        "now",
         "operations",
-        "order-and-duplicates",
         "pipeline",
-        "previews",
-        "privacy",
         "python-reference",
         "security",
         "settings",
-        "suppression",
         "tracing",
         "upgrades",
-        "why",
         "wire",
     }
 )
@@ -80,7 +73,7 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)", re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)", re.DOTALL)
 _CODE = re.compile(r"`[^`]+`")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+")
-_END = re.compile(r"(?<=[.!?])[)\"*_]*\s+(?=[^a-z])")
+_END = re.compile(r"(?<=[.!?])[)\"*_]*\s+(?=[^a-z]|pushlane)")
 _WORD = re.compile(r"[^\W_][\w'’:,./-]*")
 _NO_END = re.compile(r"\b(e\.g|i\.e|etc|vs)\.")
 
