@@ -72,6 +72,9 @@ class Cause(StrEnum):
     """The backoff between attempts."""
 
 
+MEANT = frozenset({Cause.START, Cause.DELAY, Cause.QUIET})
+"""Waits that somebody asked for: before them a push was not due."""
+
 _CAUSES = tuple(Cause)
 _PLACES = {cause: place for place, cause in enumerate(_CAUSES)}
 _REST = 0xFFFF

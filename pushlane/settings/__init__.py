@@ -238,6 +238,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the pushes without a traceparent that are traced, by trace id: 0.01 is one in a
     hundred. A push that has one is traced if its caller says that the trace is sampled.
     """
+    trace_failures: bool = True
+    """Trace pushes whose attempt failed, too, and what becomes of them; 100 a second at most."""
+    trace_slow_s: SecondsOrNone = 0.0
+    """Trace pushes, too, that took longer from when they were due to the sink's answer; 0 for none.
+    """
     log_format: Literal["text", "json"] = "text"
     """How log lines look."""
     sinks: dict[str, SinkSettings] = {}

@@ -6,7 +6,7 @@ import pytest
 
 from pushlane.core.push import Push
 from pushlane.dispatcher.tracing.conventions import SpanOperation
-from pushlane.dispatcher.tracing.sampling import Sampler, span_id
+from pushlane.dispatcher.tracing.sampling import Sampler, attempt_id, span_id
 from pushlane.util.trace_context import TraceContext, read_traceparent
 
 TRACE, SPAN = "a" * 32, "b" * 16
@@ -46,7 +46,7 @@ def test_a_callers_flag_wins_over_the_rate() -> None:
     sampled, not_sampled = (push(trace_id=f"00-{TRACE}-{SPAN}-0{flag}") for flag in (1, 0))
 
     assert Sampler(0.0).context(sampled) == TraceContext(int(TRACE, 16), int(SPAN, 16), True)
-    assert Sampler(1.0).context(not_sampled) is None
+    assert Sampler(1.0).context(not_sampled) == TraceContext(int(TRACE, 16), int(SPAN, 16), False)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01, 0.5, 1.0])
@@ -55,16 +55,16 @@ def test_the_rate_holds_within_a_task_and_over_tasks(rate: float) -> None:
     in_one = [sampler.context(push(seq)) for seq in range(1, 10_001)]
     of_many = [sampler.context(push(1, f"task-{number}")) for number in range(10_000)]
 
-    assert sum(one is not None for one in in_one) == pytest.approx(10_000 * rate, abs=10)
-    assert sum(one is not None for one in of_many) == pytest.approx(10_000 * rate, abs=250)
+    assert sum(one.is_sampled for one in in_one) == pytest.approx(10_000 * rate, abs=10)
+    assert sum(one.is_sampled for one in of_many) == pytest.approx(10_000 * rate, abs=250)
 
 
 def test_every_process_decides_alike_and_a_higher_rate_has_those_of_a_lower_one() -> None:
     pushes = [push(seq, trace_id="order 7") for seq in range(1, 1_001)]
-    low, again, high = ([Sampler(r).context(one) for one in pushes] for r in (0.1, 0.1, 0.3))
+    low, again, high = (dict(Sampler(rate).sampled(pushes)) for rate in (0.1, 0.1, 0.3))
 
     assert low == again
-    assert {one for one in low if one} < {one for one in high if one}
+    assert low.items() < high.items()
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
@@ -81,15 +81,20 @@ def test_those_of_a_batch_are_those_that_are_sampled_alone(rate: float, more: li
     batch = [*map(push, range(1, 100)), *more]
     alone = [(row, Sampler(rate).context(one)) for row, one in enumerate(batch)]
 
-    assert Sampler(rate).sampled(batch) == [(row, found) for row, found in alone if found]
+    assert Sampler(rate).sampled(batch) == [one for one in alone if one[1].is_sampled]
 
 
 def test_spans_have_ids_of_their_own_that_can_be_computed_again() -> None:
     trace_id = int(TRACE, 16)
     attempts = [push(), push(2), push(attempt=2), push(due_at_ms=5), push(attempt=2, due_at_ms=5)]
-    keys = [(what, one, sink) for what in SpanOperation for one in attempts for sink in ("a", "b")]
+    keys = [
+        (what, one.push_id, attempt_id(one, sink))
+        for what in SpanOperation
+        for one in attempts
+        for sink in ("a", "b")
+    ]
     found = {span_id(trace_id, *key) for key in keys if key[0] is not SpanOperation.CREATE}
-    created = {span_id(trace_id, SpanOperation.CREATE, one, "a") for one in attempts}
+    created = {span_id(trace_id, *key) for key in keys if key[0] is SpanOperation.CREATE}
 
     assert len(found) == 2 * len(attempts) * 2
     assert len(created) == 2  # one for each push, whatever the attempt

@@ -16,7 +16,8 @@ from pushlane.backends.backend import connect
 from pushlane.core.endings import Ending
 from pushlane.core.errors import BadInput
 from pushlane.core.lane import Job
-from pushlane.core.push import Kind, Outcome, Push
+from pushlane.core.ports import Delivery
+from pushlane.core.push import DELIVERED, Kind, Outcome, Push
 from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.tracing import exporter, traces
@@ -56,6 +57,55 @@ async def test_none_is_traced_at_a_rate_of_zero(settings: Settings, kept: Kept) 
 
     assert kept.spans == []
     assert {delivery.traceparent for delivery in sink.received} == {""}
+
+
+async def test_a_push_that_fails_is_traced_though_it_is_not_sampled_and_so_are_its_retries(
+    settings: Settings, kept: Kept
+) -> None:
+    def answer(delivery: Delivery) -> Outcome:
+        fails = delivery.push.seq == 3 and delivery.push.attempt == 1
+        return Outcome.retry("busy", after_s=0.0) if fails else DELIVERED
+
+    sink = MemorySink(answer)
+    task_id = await drained(settings.but(trace_endpoint=URL), sink)
+    ids = {span.attributes["messaging.message.id"] for span in kept.spans}
+    sent = [span for span in kept.spans if span.name.startswith("send ")]
+
+    assert ids == {f"{task_id}-3"}
+    assert [span.attributes["pushlane.outcome"] for span in sent] == ["retry", "delivered"]
+    assert len({span.context.trace_id for span in kept.spans}) == 1
+    assert {delivery.traceparent for delivery in sink.received} == {""}  # it was not known yet
+
+
+async def test_failures_are_not_traced_where_that_is_off(settings: Settings, kept: Kept) -> None:
+    sink = MemorySink(lambda delivery: Outcome.dead("no such device"))
+    await drained(settings.but(trace_endpoint=URL, trace_failures=False), sink)
+
+    assert kept.spans == []
+
+
+def test_so_many_failures_a_second_are_traced() -> None:
+    now_s = [5.0]
+    besides = traces.Besides(True, 0.0, clock=lambda: now_s[0])
+    job = Job(None, None, 0, Push("t", 1, "r"))  # type: ignore[arg-type]
+    endings = [Ending(job, Kind.DEAD, Kind.DEAD)] * 60
+
+    assert [len(besides.rows(endings, {})) for _ in range(3)] == [60, 40, 0]
+    now_s[0] = 6.5
+    assert len(besides.rows(endings, {})) == 60
+
+
+def test_slow_pushes_are_found_by_what_nobody_asked_for() -> None:
+    def ended(sent_ms: int, ended_ms: int) -> Ending:
+        job = Job(None, None, 0, Push("t", 1, "r"), dispatched_at_ms=sent_ms)  # type: ignore[arg-type]
+        return Ending(job, Kind.DELIVERED, Kind.DELIVERED, at_ms=ended_ms)
+
+    endings = [ended(100, 101), ended(100, 1_101), ended(100, 601), ended(0, 5_000)]
+    waits = {"share": [0, 0, 500, 1_000], "quiet": [9_999, 0, 0, 0], "slot": [0, 0, 0, 1]}
+
+    assert traces.Besides(True, 1.0).rows(endings, waits) == [1, 2, 3]
+    assert traces.Besides(True, 0.0).rows(endings, waits) == []
+    assert traces.Besides(False, 1.0).rows(endings, {}) == [1]
 
 
 async def test_a_push_that_expired_waited_and_was_not_sent(settings: Settings, kept: Kept) -> None:

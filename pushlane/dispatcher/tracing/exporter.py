@@ -1,7 +1,8 @@
 """Brings spans to a collector in a thread of its own. Nothing waits for it but a stop, 2 s at most.
 
 The queue is bounded: spans that find no place, that the collector did not take or that a stop left
-are dropped and counted. The thread begins with the first span, so there is none before a fork.
+are dropped and counted. What waits is not spans yet but what makes them, in that thread: those that
+are dropped are never made. The thread begins with the first, so there is none before a fork.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 log = logging.getLogger("pushlane.tracing")
 
 MOST_WAITING = 4_096
-MOST_AT_ONCE = 512
+MOST_AT_ONCE = 256  # to encode them takes 10 ms or so, in which the loop may have to wait
 EXPORT_EVERY_S = 1.0
 EXPORT_TIMEOUT_S = 5.0
 STOP_S = 2.0
@@ -32,6 +33,13 @@ class SpanExporter(Protocol):
         """Give up what is under way."""
 
 
+class Pending(NamedTuple):
+    """Spans that are not made yet: how many, and what makes them, in another thread."""
+
+    spans: int
+    make: Callable[[], Iterable[Any]]
+
+
 class SpanQueue:
     """Spans on their way to a collector; `dropped` counts those that never came there.
 
@@ -44,7 +52,8 @@ class SpanQueue:
         self._exporter = exporter
         self._where = where
         self._most = most
-        self._spans: deque[Any] = deque()
+        self._waiting: deque[Pending] = deque()
+        self._spans = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._under_way = 0
@@ -53,25 +62,23 @@ class SpanQueue:
         self.dropped = 0
 
     @property
-    def is_full(self) -> bool:
-        """Tell whether it takes no more now."""
-        return self._stops or len(self._spans) >= self._most
+    def room(self) -> int:
+        """Return how many spans it takes now."""
+        return 0 if self._stops else max(0, self._most - self._spans)
 
-    def drop(self, count: int) -> None:
-        """Count spans that there is no room for."""
+    def put(self, pending: Iterable[Pending]) -> None:
+        """Take what makes spans, as far as there is room; it waits for nothing."""
         with self._changed:
-            self.dropped += count
-
-    def put(self, spans: Sequence[Any]) -> None:
-        """Take spans, as many as there is room for; it waits for nothing."""
-        with self._changed:
-            room = 0 if self._stops else max(0, self._most - len(self._spans))
-            self._spans.extend(spans[:room])
-            self.dropped += max(0, len(spans) - room)
-            if self._thread is None and not self._stops:
+            for one in pending:
+                if one.spans > self.room:
+                    self.dropped += one.spans
+                    continue
+                self._waiting.append(one)
+                self._spans += one.spans
+            if self._thread is None and self._waiting:
                 self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
                 self._thread.start()
-            if len(self._spans) >= MOST_AT_ONCE:
+            if self._spans >= MOST_AT_ONCE:
                 self._changed.notify()
 
     def stop(self, within_s: float = STOP_S) -> None:
@@ -82,9 +89,9 @@ class SpanQueue:
         if self._thread is not None:
             self._thread.join(within_s)
         with self._changed:
-            self.dropped += len(self._spans) + self._under_way
-            self._spans.clear()
-            self._under_way = 0
+            self.dropped += self._spans + self._under_way
+            self._waiting.clear()
+            self._spans = self._under_way = 0
         self._exporter.shutdown()
         if self.dropped:
             log.warning(
@@ -95,24 +102,28 @@ class SpanQueue:
             )
 
     def _run(self) -> None:
-        while spans := self._next():
-            is_taken = self._exported(spans)
+        while pending := self._next():
+            is_taken = self._exported(pending)
             with self._changed:
                 self.dropped += 0 if is_taken else self._under_way
                 self._under_way = 0
 
-    def _next(self) -> list[Any]:
-        """Wait for spans; none are left when it is empty."""
+    def _next(self) -> list[Pending]:
+        """Wait for some; none are left when it is empty."""
         with self._changed:
-            while not self._stops and len(self._spans) < MOST_AT_ONCE:
+            while not self._stops and self._spans < MOST_AT_ONCE:
                 if not self._changed.wait(EXPORT_EVERY_S) and self._spans:
                     break
-            count = min(MOST_AT_ONCE, len(self._spans))
-            self._under_way = count
-            return [self._spans.popleft() for _ in range(count)]
+            found = []
+            while self._waiting and self._under_way < MOST_AT_ONCE:
+                found.append(self._waiting.popleft())
+                self._under_way += found[-1].spans
+            self._spans -= self._under_way
+            return found
 
-    def _exported(self, spans: Sequence[Any]) -> bool:
+    def _exported(self, pending: Sequence[Pending]) -> bool:
         try:
+            spans = [span for one in pending for span in one.make()]
             is_taken: bool = self._exporter.export(spans).name == "SUCCESS"
         except Exception as error:  # noqa: BLE001 - a collector's fault is no fault of ours
             log.debug("an export raised %s", type(error).__name__)

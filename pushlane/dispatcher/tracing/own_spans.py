@@ -23,7 +23,8 @@ _ID_BITS = 64
 class OwnSpan(NamedTuple):
     """A span that has ended. `error` is the type of what was raised in it, empty for nothing."""
 
-    push: Push
+    push_id: str
+    task_id: str
     name: str
     place: TraceContext
     parent: TraceContext
@@ -68,7 +69,9 @@ class OwnSpans:
                 SPANS.reset(token)
             start_ns = int(SteadyTime.tie_ms * _NS_A_MS) + began_ns
             times = start_ns, start_ns + took_ns
-            self._export(OwnSpan(push, str(name), place, parent, *times, error))
+            self._export(
+                OwnSpan(push.push_id, push.task_id, str(name), place, parent, *times, error)
+            )
 
 
 @contextmanager

@@ -7,9 +7,8 @@ id. Ids of spans are computed, so that what a sink was told before the span exis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from operator import attrgetter
 
 from pushlane.core.push import Push
 from pushlane.dispatcher.tracing.conventions import SpanOperation
@@ -21,10 +20,6 @@ _DECIDE = 2**30 - 1  # the bits of an id that the rate is of: few, as small numb
 _STEP_OF_THESE = _STEP & _DECIDE
 _MOST_TASKS = 4_096
 
-_trace_id_of = attrgetter("trace_id")
-_task_id_of = attrgetter("task_id")
-_seq_of = attrgetter("seq")
-
 
 class Sampler:
     """Samples pushes without a `traceparent` at a rate from 0 to 1."""
@@ -33,43 +28,35 @@ class Sampler:
         self._below = int(rate * (_DECIDE + 1))
         self._of_task: dict[str, tuple[int, int]] = {}
 
-    def context(self, push: Push) -> TraceContext | None:
-        """Return where the trace of a sampled push begins, None for any other.
+    def context(self, push: Push) -> TraceContext:
+        """Return where the trace of a push begins, with whether it is sampled.
 
         Its span is the caller's; 0 when there is none.
         """
         if push.trace_id and (given := read_traceparent(push.trace_id)) is not None:
-            return given if given.is_sampled else None
-        if not self._below:
-            return None
+            return given
         high, base = self._of_task.get(push.task_id) or self._keep(push.task_id)
         low = (base + push.seq * _STEP) & _LOW
-        is_sampled = low & _DECIDE < self._below
-        return TraceContext(high << 64 | low, 0, True) if is_sampled else None
+        return TraceContext(high << 64 | low, 0, low & _DECIDE < self._below)
 
     def sampled(self, pushes: Sequence[Push]) -> list[tuple[int, TraceContext]]:
         """Return the places and contexts of those of these that are sampled.
 
         Nearly always they are of one task and none is: that is found with little work for each.
         """
-        rows: Iterable[int] = range(len(pushes))
-        if not any(map(_trace_id_of, pushes)):
-            if not self._below:
-                return []
-            if len(set(map(_task_id_of, pushes))) == 1:
-                rows = self._rows(pushes)
+        rows: Sequence[int] = range(len(pushes))
+        if not self._below:
+            rows = [row for row, push in enumerate(pushes) if push.trace_id]
+        elif len({push.task_id for push in pushes}) == 1 < len(pushes):
+            task_id, below = pushes[0].task_id, self._below
+            base = (self._of_task.get(task_id) or self._keep(task_id))[1] & _DECIDE
+            rows = [
+                row
+                for row, push in enumerate(pushes)
+                if push.trace_id or (base + push.seq * _STEP_OF_THESE) & _DECIDE < below
+            ]
         found = [(row, self.context(pushes[row])) for row in rows]
-        return [(row, context) for row, context in found if context is not None]
-
-    def _rows(self, pushes: Sequence[Push]) -> list[int]:
-        """Return which pushes of one task are sampled, none of which has a `traceparent`."""
-        task_id, below = pushes[0].task_id, self._below
-        base = (self._of_task.get(task_id) or self._keep(task_id))[1] & _DECIDE
-        return [
-            row
-            for row, seq in enumerate(map(_seq_of, pushes))
-            if (base + seq * _STEP_OF_THESE) & _DECIDE < below
-        ]
+        return [(row, context) for row, context in found if context.is_sampled]
 
     def _keep(self, task_id: str) -> tuple[int, int]:
         if len(self._of_task) >= _MOST_TASKS:
@@ -80,15 +67,20 @@ class Sampler:
         return pair
 
 
-def span_id(trace_id: int, operation: SpanOperation, push: Push, sink: str) -> int:
+def span_id(trace_id: int, operation: SpanOperation, push_id: str, of_attempt: str) -> int:
     """Return the id of a span of a push, the same in all processes.
 
-    An attempt that cost none is told from the one before by when it was due. `create` is of no
-    attempt and no sink.
+    `create` is of no attempt.
     """
-    of_attempt = ""
-    if operation is not SpanOperation.CREATE:
-        of_attempt = f"{push.attempt}:{push.due_at_ms}:{sink}"
-    text = f"{push.push_id}:{operation}:{of_attempt}"
+    of_it = "" if operation is SpanOperation.CREATE else of_attempt
+    text = f"{push_id}:{operation}:{of_it}"
     digest = blake2b(text.encode(), digest_size=8, key=trace_id.to_bytes(16, "big")).digest()
     return int.from_bytes(digest, "big") or 1
+
+
+def attempt_id(push: Push, sink: str) -> str:
+    """Return what tells an attempt from any other of its push.
+
+    One that cost none is told from the one before by when it was due.
+    """
+    return f"{push.attempt}:{push.due_at_ms}:{sink}"
