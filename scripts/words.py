@@ -32,7 +32,6 @@ STILL_TO_COME = frozenset(
         "howto-local-time",
         "howto-login-codes",
         "metrics",
-        "operations",
         "pipeline",
         "python-reference",
         "security",
