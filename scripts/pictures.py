@@ -146,6 +146,13 @@ DEPLOYMENT = (
     "API and ingests write to Pulsar and Redis. Any number of dispatchers deliver from there "
     "to FCM, APNs, Web Push, webhooks and your functions."
 )
+PARTS = (
+    "The parts of pushlane: submits, producers and Spark's fan-outs register tasks and "
+    "publish pushes through the ports of a backend: broker, registry, receipts log and small "
+    "ports. A dispatcher has a line for each sink, with loop, scheduler, gates, guards and "
+    "settlement, and shared parts. It delivers to sinks; Spark reads the receipts into "
+    "reports."
+)
 
 
 def push_life() -> str:
@@ -324,6 +331,57 @@ def deployment() -> str:
     return draw.svg()
 
 
+def parts() -> str:
+    draw = Canvas(PARTS, 330)
+    for place, (name, said) in enumerate(
+        [
+            ("submit, Client", "files, one call"),
+            ("Producer", "one by one"),
+            ("fan-out, rules", "Spark"),
+        ]
+    ):
+        draw.box(20, 24 + 70 * place, 150, 52, name, said)
+        draw.way((170, 50 + 70 * place), (216, 50 + 70 * place))
+    draw.box(218, 24, 190, 262)
+    draw.text(313, 46, "a backend", "b", "middle")
+    for place, (name, said) in enumerate(
+        [
+            ("Broker", "lanes"),
+            ("Registry", "tasks, weights, counts"),
+            ("small ports", "claims, limits, lease, …"),
+            ("ReceiptLog", "outcomes"),
+        ]
+    ):
+        draw.box(230, 58 + 56 * place, 166, 48, name, said, kind="store")
+    draw.box(454, 24, 176, 262)
+    draw.text(542, 46, "a dispatcher", "b", "middle")
+    draw.box(
+        466,
+        58,
+        152,
+        76,
+        "Line of a sink",
+        "loop, scheduler, slots,",
+        "guards, settlement",
+        kind="medium",
+    )
+    draw.box(466, 142, 152, 36, "Line of another", kind="medium")
+    draw.box(466, 186, 152, 42, "Shared", "tasks, completion")
+    draw.box(466, 236, 152, 42, "leader's work", "housekeeping")
+    draw.way((408, 96), (452, 96))
+    draw.text(430, 88, "read", "s soft", "middle")
+    draw.way((452, 216), (410, 216))
+    draw.text(431, 208, "record", "s soft", "middle")
+    draw.way((618, 96), (664, 96))
+    draw.box(666, 70, 74, 52, "sink", kind="low")
+    draw.way((618, 160), (664, 160))
+    draw.box(666, 134, 74, 52, "sink", kind="low")
+    draw.way((313, 274), (313, 308), (172, 308))
+    draw.box(20, 288, 150, 34, "reports, alerts")
+    draw.text(304, 300, "Spark reads receipts", "s soft", "end")
+    return draw.svg()
+
+
 PICTURES: dict[str, tuple[str, Callable[[], str]]] = {
     "push-life.svg": (PUSH, push_life),
     "task-life.svg": (TASK, task_life),
@@ -331,6 +389,7 @@ PICTURES: dict[str, tuple[str, Callable[[], str]]] = {
     "retries.svg": (RETRIES, retries),
     "quiet-hours.svg": (QUIET, quiet_hours),
     "deployment.svg": (DEPLOYMENT, deployment),
+    "parts.svg": (PARTS, parts),
 }
 """Each picture by the name of its file: what it shows, in words, and what draws it."""
 
