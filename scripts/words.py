@@ -19,12 +19,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 STILL_TO_COME = frozenset(
     {
-        "autoscaling",
         "benchmarks",
         "cli-reference",
         "doctor",
         "faults",
-        "health",
         "howto-fastapi",
         "howto-fcm-sms",
         "howto-flash-sale",
@@ -33,7 +31,6 @@ STILL_TO_COME = frozenset(
         "metrics",
         "pipeline",
         "python-reference",
-        "security",
         "settings",
         "tracing",
         "upgrades",
