@@ -42,7 +42,7 @@ acceptance: .venv/.dev ## Long tests: side by side, then those that measure, eac
 
 browser: .venv/.browser ## What tests in a browser need beside a Chromium: playwright (165 MB)
 
-howto: .venv-howto/.howto ## What the test of a how-to needs beside: FastAPI, in a venv of its own
+howto: .venv-howto/.howto ## What tests of how-tos need beside: FastAPI, Django and Celery, in a venv of their own
 
 picture: .venv/.dev ## Make the moving picture of the demo, docs/demo.svg, of a run on this machine
 	$(BIN)/python -m scripts.demo_picture

@@ -1,8 +1,9 @@
 """Runs the tutorial and the how-tos as they are written: each in an empty folder, on loopback.
 
 A block `sh` is run, in one shell for the whole page; one that installs is left out. A block
-`python` or `toml` begins with `# NAME.py` or the like, and is written to that file. A block `text`
-is what the commands before it print: each of its lines has to be in their output, with other ids.
+`python` or `toml` begins with `# NAME.py` or the like, and is written to that file before the next
+commands. A block `text` is what the commands before it print: each of its lines has to be in their
+output, with other ids.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from dev.stack.services import free_port
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ["tutorial.md", *sorted(path.name for path in DOCS.glob("howto-*.md"))]
-OF_FRAMEWORKS = {"howto-fastapi.md"}
+OF_FRAMEWORKS = {"howto-celery.md", "howto-django.md", "howto-fastapi.md"}
 """Pages that need what `make howto` installs into a venv of its own."""
-BOUND_S = 90
+BOUND_S = 150
 _BLOCK = re.compile(r"^```(sh|python|toml|text)\n(.*?)^```$", re.M | re.S)
 _ENDS = {"python": "py", "toml": "toml"}
 _PORT = re.compile(r"127\.0\.0\.1:(\d{4})\b")
@@ -42,20 +43,24 @@ class Step:
 
 
 def steps_of(text: str, folder: Path) -> Iterator[Step]:
-    """The steps of a page, whose files are written into the folder."""
+    """The steps of a page, each with what writes the files before it; those lie in the folder."""
     step: Step | None = None
-    for kind, content in _BLOCK.findall(text):
+    writes = ""
+    for number, (kind, content) in enumerate(_BLOCK.findall(text)):
         if kind in ("python", "toml"):
-            named = re.match(rf"# (\w+\.{_ENDS[kind]})\n", content)
+            named = re.match(rf"# ([\w/]+\.{_ENDS[kind]})\n", content)
             assert named, f"a file without a name: {content[:40]}"
-            (folder / named[1]).write_text(content)
+            file = folder / str(number)
+            file.write_text(content)
+            writes += f"install -D -m 644 {file} {named[1]}\n"
         elif kind == "text":
             assert step, "an output before any command"
             step.prints += content.splitlines()
         elif "pip install" not in content:
             if step:
                 yield step
-            step = Step(content)
+            step = Step(writes + content)
+            writes = ""
     assert step, "no commands"
     yield step
 
@@ -129,7 +134,7 @@ def _end_group(group: int) -> bool:
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
-    steps = list(steps_of(on_own_ports((DOCS / page).read_text()), folder))
+    steps = list(steps_of(on_own_ports((DOCS / page).read_text()), tmp_path))
     script = "".join(f"{step.commands}\necho '{_END}'\n" for step in steps)
 
     said = run(script, folder, programs_of(page))
