@@ -40,7 +40,9 @@ _SECTIONS = {
     "Errors": "PushlaneError UserError BadInput InvalidChange TaskConflict UnknownTask "
     "UnknownFormat Unreachable BufferFull OversizedPush StorageFull",
 }
-_WITH_MEMBERS = frozenset({"Client", "Producer", "Dispatcher", "Sink", "Outcome", "MemoryBackend"})
+_WITH_MEMBERS = frozenset(
+    {"Client", "Producer", "Dispatcher", "Sink", "Outcome", "Push", "MemoryBackend"}
+)
 _UNSIGNED = frozenset({"Settings", "Sink", "Backend"})
 
 

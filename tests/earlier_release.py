@@ -16,6 +16,41 @@ LAST = "fe292930544e4bc9bae1b234512223585a53244c"
 """Release 0.2.0 in the history."""
 
 
+_RETRIED = """
+import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+from pushlane.dispatcher.settlement import outcomes
+from pushlane.lanes.push import Outcome, decode
+
+body, at_ms = bytes.fromhex(sys.argv[1]), int(sys.argv[2])
+outcomes.now_ms = lambda: at_ms
+settler = MagicMock()
+job = SimpleNamespace(
+    push=decode(body),
+    taken=SimpleNamespace(body=body),
+    task=SimpleNamespace(max_attempts=5),
+    lane=MagicMock(),
+)
+its = outcomes.Outcomes(settler, MagicMock(), MagicMock(), print, float)
+its.settle(job, Outcome.retry("HTTP 500", after_s=5.0))
+print(settler.later.call_args.args[3].hex())
+"""
+
+
+def ran(code: Path, script: str, *arguments: str) -> bytes:
+    """What the last release's code printed, in hexadecimal digits."""
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, cwd=code, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return bytes.fromhex(done.stdout)
+
+
+def retried(code: Path, body: bytes, at_ms: int) -> bytes:
+    """A push as the last release's code writes it again at this time, to be tried after 5 s."""
+    return ran(code, _RETRIED, body.hex(), str(at_ms))
+
+
 class Earlier(Pushlane):
     """`pushlane` commands of an earlier release, each a process."""
 

@@ -1,4 +1,4 @@
-"""The metrics that every process shows: its version, and the room on the disks that it uses."""
+"""The metrics that every process shows: its version, the room on its disks, what it left out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from pushlane.core.push import FORMAT
 from pushlane.settings import Settings
 from pushlane.util.metrics import Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
+from pushlane.util.tracestate import LeftOut
 from pushlane.version import VERSION
 
 Folders = Mapping[str, Path]
@@ -54,6 +55,13 @@ PROCESS_METRICS: tuple[ReadMetric[Folders], ...] = (
         _DIR,
     ),
     _make.gauge("disk_size_bytes", "bytes", "Size of that disk", _size, _DIR),
+    _make.counter(
+        "tracestates_left_out_total",
+        "tracestates",
+        "Tracestates that came with a push and do not travel: malformed, over 512 bytes, or "
+        "without a traceparent",
+        lambda _: LeftOut.count,
+    ),
 )
 """All metrics of every process, in the order in which they are shown."""
 

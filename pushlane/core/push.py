@@ -45,7 +45,8 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     and `trace_id` go into its receipts, for reports; a retry was due at `due_at_ms`.
     `addresses` says by sink where the push goes there, under an empty name for all other sinks;
     `payloads` what is sent there as it is. Of pushes of an app with the same `key` one is sent.
-    `waits` has where its wait went before it was written again (`model.waits`).
+    `waits` has where its wait went before it was written again (`model.waits`); `tracestate` goes
+    on beside the `traceparent` in `trace_id`.
     """
 
     task_id: str
@@ -69,6 +70,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payloads: dict[str, Any] | None = None
     key: str = ""
     waits: bytes | None = None
+    tracestate: str = ""
 
     def address(self, sink: str) -> str:
         """Return where the push goes at this sink: to its recipient, unless there is an address.
@@ -106,7 +108,7 @@ _number_decoder = msgspec.msgpack.Decoder(int)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FIELDS = len(Push.__struct_fields__)
 # How the array of a push begins ("an array, of a length in two bytes") with so many left out.
-_HEADS = [b"\xdc" + (_FIELDS - left_out).to_bytes(2, "big") for left_out in range(5)]
+_HEADS = [b"\xdc" + (_FIELDS - left_out).to_bytes(2, "big") for left_out in range(6)]
 
 
 def encode(push: Push, before: bytes = b"") -> bytes:
@@ -116,9 +118,9 @@ def encode(push: Push, before: bytes = b"") -> bytes:
     Last fields that it does not have are left out: most have neither addresses nor any behind them.
     """
     body = _encoder.encode(push)
-    if push.waits is None:  # each of them is one byte then
+    if not push.tracestate:  # each of them is one byte then
         is_short = push.addresses is None and push.payloads is None
-        left_out = 1 if push.key else 4 if is_short else 2
+        left_out = 1 if push.waits is not None else 2 if push.key else 5 if is_short else 3
         body = _HEADS[left_out] + body[3:-left_out]
     unknown = _array_decoder.decode(before)[_FIELDS:] if before else None
     if not unknown:

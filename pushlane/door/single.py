@@ -15,6 +15,7 @@ from pushlane.model.mode import refuse_read_only
 from pushlane.model.streams import only_stream
 from pushlane.operations.session import Session
 from pushlane.producers.feeds import Feeds, Taken
+from pushlane.producers.producer import Content
 from pushlane.producers.received import LONGEST_LINE, PushLine, why_no_push
 from pushlane.settings import Settings
 from pushlane.util.errors import OversizedPush
@@ -63,8 +64,9 @@ class SinglePushes:
             raise BadInput("the key is empty; give one of yours: PUT .../pushes/KEY")
         if push.key is not None:
             raise BadInput("the key of a push is in the path: leave it out of the body")
-        trace_id = push.trace_id or given_traceparent(request.headers.get("traceparent", ""))
-        content = push.content._replace(key=key, trace_id=trace_id)
+        content = push.content._replace(key=key)
+        if not push.trace_id:
+            content = _with_trace(content, request)
         return await self.feeds.push(stream, content, len(body))
 
     async def _refuse_read_only(self) -> None:
@@ -96,6 +98,18 @@ async def body_of(request: Request, most: int) -> bytes:
     except TimeoutError:
         raise SlowBody(f"the body has not come to its end within {BODY_S:g} s") from None
     return bytes(body)
+
+
+def _with_trace(content: Content, request: Request) -> Content:
+    """Put the push into the trace that headers name; there may be several of `tracestate`.
+
+    Without a `traceparent` these mean nothing.
+    """
+    traceparent = given_traceparent(request.headers.get("traceparent", ""))
+    if not traceparent:
+        return content
+    tracestate = ",".join(request.headers.getlist("tracestate"))
+    return content._replace(trace_id=traceparent, tracestate=tracestate)
 
 
 def _app(request: Request) -> str:

@@ -46,6 +46,7 @@ def line_of(push: Push, task: Task) -> bytes:
         "payload": _by_sink(push.payloads, task),
         "after_line": push.after_seq,
         "key": push.key,
+        "tracestate": push.tracestate,
     }
     return msgspec.json.encode({name: one for name, one in line.items() if one not in _LEFT_OUT})
 

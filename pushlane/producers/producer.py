@@ -50,6 +50,7 @@ from pushlane.util.conversion import instance, moment_ms, path, seconds, shown, 
 from pushlane.util.errors import OversizedPush
 from pushlane.util.metrics import MetricCollector
 from pushlane.util.trace_context import callers_traceparent
+from pushlane.util.tracestate import LeftOut, callers_tracestate, kept_tracestate
 
 MAX_KEY = 200
 """Characters of each key of a push: its own, that of its order, and what it collapses."""
@@ -72,6 +73,7 @@ class Content(NamedTuple):
     zone: str | None = None
     ordered_by: str | None = None
     collapse: str | None = None
+    tracestate: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -99,6 +101,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content, submitted_at_ms
     key, collapse = _word("key", content.key), _word("collapse", content.collapse)
     _refuse_out_of_order(task, _word("ordered_by", content.ordered_by), collapse)
     zone = "" if content.zone is None else _zone(task, content.zone)
+    tracestate = kept_tracestate(content.trace_id, content.tracestate)
 
     def encode_push(seq: int, after_seq: int) -> bytes:
         push = Push(
@@ -119,6 +122,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content, submitted_at_ms
             addresses=addresses,
             payloads=payloads,
             key=key,
+            tracestate=tracestate,
         )
         return _encoded(limits, push)
 
@@ -196,6 +200,9 @@ def _encoded(limits: PayloadLimits, push: Push) -> bytes:
         raise BadInput(
             "a push holds text that is not UTF-8, or data that JSON cannot hold"
         ) from error
+    if len(body) > MAX_PUSH_BYTES and push.tracestate:
+        LeftOut.count += 1
+        return _encoded(limits, replace(push, tracestate=""))
     if len(body) > MAX_PUSH_BYTES:
         raise OversizedPush(
             f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
@@ -348,11 +355,11 @@ class Producer:
         Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime
         with a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most
         16, of 256 characters) and trace id are not for the recipient, but for reports. With no
-        trace id it is the `traceparent` of OpenTelemetry's current span, if any. `address` is where
-        it goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as
-        it is, by sink, under `*` for all others. Of the pushes of an app with the same `key` (1 to
-        200 characters) one is sent within `key_window_s`, a day by default; the others end as
-        dropped, and this still returns an id for each.
+        trace id it is the `traceparent` of OpenTelemetry's current span, if any, with its
+        `tracestate`. `address` is where it goes if that is not its recipient: a text, or one by
+        sink. `payload` is what is sent as it is, by sink, under `*` for all others. Of the pushes
+        of an app with the same `key` (1 to 200 characters) one is sent within `key_window_s`, a day
+        by default; the others end as dropped, and this still returns an id for each.
 
         It is not sent before `not_before_ms`, which is given like an expiry or as the next `21:00`;
         0 is now, and so is a time that has passed. `zone` is the clock of its recipient's quiet
@@ -367,10 +374,11 @@ class Producer:
                 older dispatchers may be there.
             PushlaneError: the producer is not open, or has failed; says why.
         """
+        tracestate = "" if trace_id else callers_tracestate()
         trace_id = trace_id or callers_traceparent()
         content = Content(
             *(recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload),
-            *(key, not_before_ms, zone, ordered_by, collapse),
+            *(key, not_before_ms, zone, ordered_by, collapse, tracestate),
         )
         return self._put(content, self._encoder(content), self._options.max_block_s)
 
@@ -393,10 +401,11 @@ class Producer:
         collapse: str | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
+        tracestate = "" if trace_id else callers_tracestate()
         trace_id = trace_id or callers_traceparent()
         content = Content(
             *(recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload),
-            *(key, not_before_ms, zone, ordered_by, collapse),
+            *(key, not_before_ms, zone, ordered_by, collapse, tracestate),
         )
         encode = self._encoder(content)
         if self._running.buffer.is_full:

@@ -47,7 +47,8 @@ class PushLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `address` and `payload` are by sink; one address alone is that at the task's only sink. In an
     ordered task `after_line` is the line of the same key before this one: it goes first. Of the
-    pushes of an app with the same `key` one is sent within `key_window_s`.
+    pushes of an app with the same `key` one is sent within `key_window_s`. A `tracestate` goes on
+    beside the `traceparent` in `trace_id`.
     """
 
     recipient: str
@@ -64,6 +65,7 @@ class PushLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     payload: dict[str, Any] | None = None
     after_line: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)] = 0
     key: str | None = None
+    tracestate: str = ""
 
     @property
     def content(self) -> Content:
@@ -81,6 +83,7 @@ class PushLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             not_before_ms=self.not_before_ms,
             zone=self.zone,
             collapse=self.collapse,
+            tracestate=self.tracestate,
         )
 
 

@@ -53,17 +53,23 @@ def trace_key(text: str) -> str:
 
 def callers_traceparent() -> str:
     """Return the `traceparent` of OpenTelemetry's current span here, empty for none."""
+    place = current_place()
+    if place is None:
+        return ""
+    sampled = bool(place.trace_flags & _SAMPLED)
+    return TraceContext(place.trace_id, place.span_id, sampled).traceparent
+
+
+def current_place() -> Any:
+    """Return the `SpanContext` of OpenTelemetry's current span here, None for none."""
     trace = _opentelemetry()
-    if trace is None:
-        return ""
-    context = trace.get_current_span().get_span_context()
-    if not context.is_valid:
-        return ""
-    sampled = bool(context.trace_flags & _SAMPLED)
-    return TraceContext(context.trace_id, context.span_id, sampled).traceparent
+    place = None if trace is None else trace.get_current_span().get_span_context()
+    return place if place is not None and place.is_valid else None
 
 
-def current_in_opentelemetry(place: TraceContext | None) -> AbstractContextManager[Any]:
+def current_in_opentelemetry(
+    place: TraceContext | None, tracestate: str = ""
+) -> AbstractContextManager[Any]:
     """Make this place the current span of OpenTelemetry, so that who is instrumented goes on there.
 
     None leaves it as it is.
@@ -72,7 +78,8 @@ def current_in_opentelemetry(place: TraceContext | None) -> AbstractContextManag
     if trace is None or place is None:
         return nullcontext()
     flags = trace.TraceFlags(_SAMPLED if place.is_sampled else 0)
-    context = trace.SpanContext(place.trace_id, place.span_id, False, flags)
+    state = trace.TraceState.from_header([tracestate]) if tracestate else None
+    context = trace.SpanContext(place.trace_id, place.span_id, False, flags, state)
     used: AbstractContextManager[Any] = trace.use_span(trace.NonRecordingSpan(context))
     return used
 

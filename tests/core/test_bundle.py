@@ -74,7 +74,7 @@ def body(task_id: str, seq: int, size: int = 0) -> bytes:
 def body_of_some_version(task_id: str, seq: int, content: tuple[int, bool, list[Any]]) -> bytes:
     """An older one left out the last fields; a newer one has more behind them."""
     known, is_newer, new = content
-    fields = [*FIELDS, None, None, "", None, *new] if is_newer else FIELDS[:known]
+    fields = [*FIELDS, None, None, "", None, "", *new] if is_newer else FIELDS[:known]
     return pack([task_id, seq, *fields])
 
 

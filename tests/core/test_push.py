@@ -34,9 +34,10 @@ PUSH = Push(
     attempt=2,
 )
 DEAD = DeadPush("t1", 7, 2, "gone", 99, encode(PUSH))
-WITH_ALL = replace(
+WITH_WAITS = replace(
     PUSH, addresses={"sms": "1", "": "2"}, payloads={"sms": {"a": 1}}, key="k", waits=b"w"
 )
+WITH_ALL = replace(WITH_WAITS, tracestate="a=1")
 
 
 def test_a_push_travels_whole():
@@ -212,8 +213,11 @@ def test_a_push_goes_to_its_recipient_where_it_has_no_address_for_a_sink():
 
 def test_what_a_push_has_not_takes_no_bytes():
     with_address = replace(PUSH, addresses={"": "1"})
-    pushes = (PUSH, with_address, replace(PUSH, key="k"), replace(PUSH, waits=b"w"), WITH_ALL)
+    with_key, with_waits, traced = (
+        replace(PUSH, **one) for one in ({"key": "k"}, {"waits": b"w"}, {"tracestate": "a=1"})
+    )
+    pushes = (PUSH, with_address, with_key, with_waits, traced, WITH_WAITS, WITH_ALL)
     whole = len(PUSH.__struct_fields__)
     left_out = [whole - len(msgspec.msgpack.decode(encode(push))) for push in pushes]
-    assert left_out == [4, 2, 1, 0, 0]
+    assert left_out == [5, 3, 2, 1, 0, 1, 0]
     assert [decode(encode(push)) for push in pushes] == list(pushes)

@@ -79,6 +79,28 @@ async def test_a_push_is_in_the_trace_of_its_request(
         assert [push.trace_id async for push in retained_pushes(ask.backend, task)] == [kept]
 
 
+@pytest.mark.parametrize(
+    ("traceparent", "body", "kept"),
+    [
+        (TRACEPARENT, {}, "a=1,b=2"),
+        ("00-none", {}, ""),
+        (TRACEPARENT, {"trace_id": "order 7"}, ""),
+        (TRACEPARENT, {"trace_id": TRACEPARENT, "tracestate": "c=3"}, "c=3"),
+    ],
+)
+async def test_a_push_has_the_tracestate_of_its_request(
+    settings: Settings, traceparent: str, body: dict[str, str], kept: str
+) -> None:
+    async with asking(settings) as ask:
+        await made(ask)
+        headers = {"traceparent": traceparent, "tracestate": "a=1 , b=2"}
+        answer = await sent(ask, "order-7", body={**PUSH, **body}, headers=headers)
+        [task] = await tasks(ask)
+
+        assert answer.status == 201
+        assert [push.tracestate async for push in retained_pushes(ask.backend, task)] == [kept]
+
+
 async def test_a_key_that_is_known_is_answered_with_its_push(settings: Settings) -> None:
     async with asking(settings) as ask:
         await made(ask)

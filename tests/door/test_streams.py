@@ -20,6 +20,8 @@ from pushlane.producers.received import LONGEST_LINE
 from pushlane.producers.replay import retained_pushes
 from tests.door.asking import ADMIN, Answer, Asking, asking
 
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+
 
 def lines(first: int, last: int, **more: Any) -> bytes:
     pushes = ({"recipient": f"user-{n}", "title": "Hi", **more} for n in range(first, last + 1))
@@ -267,7 +269,8 @@ async def test_what_a_push_has_comes_along(settings: Settings) -> None:
             "title": "Hi",
             "data": {"order": 7},
             "attributes": {"kind": "a"},
-            "trace_id": "t1",
+            "trace_id": TRACEPARENT,
+            "tracestate": "a=1",
             "collapse": "score",
             "expires_at_ms": "2h",
         }
@@ -275,6 +278,7 @@ async def test_what_a_push_has_comes_along(settings: Settings) -> None:
         found = retained_pushes(ask.backend, await ask.backend.registry.get(task))
 
         [push] = [one async for one in found]
-        assert (push.recipient, push.data, push.trace_id) == ("ada", {"order": 7}, "t1")
+        assert (push.recipient, push.data) == ("ada", {"order": 7})
+        assert (push.trace_id, push.tracestate) == (TRACEPARENT, "a=1")
         assert (push.collapse, push.attributes) == ("score", {"kind": "a"})
         assert push.expires_at_ms > push.submitted_at_ms

@@ -82,6 +82,20 @@ async def test_a_payload_stands_beside_its_push_id():
     assert messages == [{"push_id": "task-1", "payload": {"to": "x"}}]
 
 
+@pytest.mark.parametrize("payload", [None, {"to": "x"}])
+async def test_a_message_has_its_trace(payload):
+    traceparent, own = (f"00-{'a' * 32}-{span * 16}-01" for span in "bc")
+    given = deliveries(1, payload, trace_id=traceparent, tracestate="shop=1")
+    given[0].traceparent = own
+
+    _, [request] = await sent(answering(), given)
+
+    [message] = json.loads(request.body)["messages"]
+    told = [message[name] for name in ("trace_id", "traceparent", "tracestate")]
+    assert told == [traceparent, own, "shop=1"]
+    assert message.get("payload") == payload
+
+
 async def test_results_are_matched_by_push_id_in_any_order():
     results = [result(3, "dead"), result(1), result(2, "retry", after_s=5)]
     first, second, third = await told(*results, of=3)

@@ -135,6 +135,26 @@ async def test_a_traced_push_says_where_its_receiver_goes_on(trace_id):
     ]
 
 
+@pytest.mark.parametrize(
+    ("trace_id", "given", "told"),
+    [
+        (f"00-{'a' * 32}-{'b' * 16}-01", "shop=1, b=2", ["tracestate: shop=1,b=2"]),
+        (f"00-{'a' * 32}-{'b' * 16}-01", "shop=1\r\nX-Other: 2", []),
+        ("order 7", "shop=1", []),
+    ],
+)
+async def test_a_tracestate_goes_along_beside_a_traceparent(trace_id, given, told):
+    server, own = Server(), f"00-{'a' * 32}-{'c' * 16}-01"
+    there = push(trace_id=trace_id, tracestate=given)
+
+    async with server.running():
+        await deliver(server, [there, Delivery(there, Level.HIGH, traceparent=own)])
+
+    for head in server.heads:
+        lines = head.split("\r\n")
+        assert [one for one in lines if one.startswith(("tracestate", "x-other"))] == told
+
+
 async def test_a_connection_is_used_again():
     server = Server()
     assert await outcomes_from(server, 3) == [Outcome.delivered()] * 3

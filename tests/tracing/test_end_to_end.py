@@ -12,7 +12,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer, TraceState, use_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from pushlane.producers.producer import Producer
@@ -37,6 +37,7 @@ class Phone:
     def __init__(self) -> None:
         self.url = ""
         self.attempts: list[int] = []
+        self.tracestates: list[str | None] = []
 
 
 @contextmanager
@@ -51,6 +52,7 @@ def phone(collector: Collector) -> Iterator[Phone]:
             )
             with own.start_as_current_span(f"show {push['attempt']}", context):
                 found.attempts.append(push["attempt"])
+                found.tracestates.append(self.headers["tracestate"])
             is_first = push["attempt"] == 1
             self.send_response(500 if is_first else 200)
             if is_first:
@@ -73,6 +75,12 @@ def phone(collector: Collector) -> Iterator[Phone]:
         server.server_close()
 
 
+def with_state(context: SpanContext) -> SpanContext:
+    """The same place, with what a tracer tells the next one."""
+    place = context.trace_id, context.span_id, False, context.trace_flags
+    return SpanContext(*place, TraceState([("shop", "1")]))
+
+
 def only(spans: list[Told], attempt: int) -> Told:
     [found] = [one for one in spans if one.attributes["pushlane.attempt"] == attempt]
     return found
@@ -83,7 +91,10 @@ def test_an_order_is_followed_from_the_shop_to_the_phone(pushlane: Pushlane) -> 
         settings = Settings(**{**pushlane.settings, "pool_lanes": 1})
         with tracer(collector, "shop").start_as_current_span("checkout") as checkout:
             order = checkout.get_span_context()
-            with Producer("orders", level="high", settings=settings) as producer:
+            with (
+                use_span(NonRecordingSpan(with_state(order))),
+                Producer("orders", level="high", settings=settings) as producer,
+            ):
                 push_id = producer.push(SECRETS[0], title=SECRETS[1], data={"order": SECRETS[2]})
         (pushlane.folder / "pushlane.toml").write_text(f'trace_endpoint = "{collector.url}"')
         flags = ("--sink", f"webhook:{receiver.url}")
@@ -93,6 +104,7 @@ def test_an_order_is_followed_from_the_shop_to_the_phone(pushlane: Pushlane) -> 
         pushlane.dispatch("--drain", *flags).wait()
 
     assert receiver.attempts == [1, 2]
+    assert receiver.tracestates == ["shop=1", "shop=1"]
     ours = [one for one in collector.spans if one.resource["service.name"] == "pushlane"]
     assert {one.trace_id for one in collector.spans} == {f"{order.trace_id:032x}"}
     [created] = collector.named("create")

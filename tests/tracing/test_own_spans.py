@@ -196,10 +196,12 @@ async def test_without_traces_instrumented_code_goes_on_from_the_caller(
 
     sink = ProcessorSink(processor_async if is_async else processor, 2, 30.0)
     for trace_id in (f"{CALLER}-{flag}", "order-4711", ""):
-        await sink.deliver([Delivery(Push("t", 1, "r", trace_id=trace_id), Level.HIGH)])
+        await sink.deliver(
+            [Delivery(Push("t", 1, "r", trace_id=trace_id, tracestate="shop=1"), Level.HIGH)]
+        )
     await sink.close()
 
-    assert found == [{"traceparent": f"{CALLER}-{flag}"}, {}, {}]
+    assert found == [{"traceparent": f"{CALLER}-{flag}", "tracestate": "shop=1"}, {}, {}]
 
 
 def test_it_works_without_opentelemetry_and_loads_none() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -13,31 +11,11 @@ from pushlane.backends.backend import Backend
 from pushlane.core.push import Push, decode, encode
 from pushlane.model.receipt import decode_receipts, encode_receipts
 from pushlane.model.waits import Cause, pack
-from tests.earlier_release import LAST, code_of
+from tests.earlier_release import LAST, code_of, ran, retried
 from tests.receipt_bodies import body
 from tests.waits.scenes import TakesTime, add, played, sent, serving
 from tests.waits.virtual import Clock
 
-_RETRIED = """
-import sys
-from types import SimpleNamespace
-from unittest.mock import MagicMock
-from pushlane.dispatcher.settlement import outcomes
-from pushlane.lanes.push import Outcome, decode
-
-body, at_ms = bytes.fromhex(sys.argv[1]), int(sys.argv[2])
-outcomes.now_ms = lambda: at_ms
-settler = MagicMock()
-job = SimpleNamespace(
-    push=decode(body),
-    taken=SimpleNamespace(body=body),
-    task=SimpleNamespace(max_attempts=5),
-    lane=MagicMock(),
-)
-its = outcomes.Outcomes(settler, MagicMock(), MagicMock(), print, float)
-its.settle(job, Outcome.retry("HTTP 500", after_s=5.0))
-print(settler.later.call_args.args[3].hex())
-"""
 _READ = """
 import sys
 from pushlane.lanes.receipt import decode_receipts, encode_receipts
@@ -53,14 +31,6 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return code_of(LAST, tmp_path_factory.mktemp("earlier"))
 
 
-def ran(code: Path, script: str, *arguments: str) -> bytes:
-    """What the last release's code printed, in hexadecimal digits."""
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, cwd=code, env={}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return bytes.fromhex(done.stdout)
-
-
 def test_what_the_last_release_tried_in_between_is_unseen(
     monkeypatch: pytest.MonkeyPatch, code: Path
 ) -> None:
@@ -70,7 +40,7 @@ def test_what_the_last_release_tried_in_between_is_unseen(
     waits = pack(told, now - 30_000, 2)
     push = Push("t", 1, "to-1", submitted_at_ms=now - 60_000, attempt=2, waits=waits)
 
-    again = decode(ran(code, _RETRIED, encode(push).hex(), str(now)))
+    again = decode(retried(code, encode(push), now))
 
     assert (again.attempt, again.waits, again.due_at_ms) == (3, waits, now + 5_000)
 
@@ -96,7 +66,7 @@ def test_what_it_tried_first_is_unseen_up_to_its_retry(
     now = int(clock.wall_s() * 1_000) + 10_000
     push = Push("t", 1, "to-1", submitted_at_ms=now - 60_000)
 
-    again = decode(ran(code, _RETRIED, encode(push).hex(), str(now)))
+    again = decode(retried(code, encode(push), now))
 
     assert (again.attempt, again.waits) == (2, None)
 

@@ -131,6 +131,16 @@ class HttpBatchOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fi
         return url_target("http", self.url)
 
 
+class _PostedPayload(msgspec.Struct, gc=False, omit_defaults=True):
+    """The JSON of a push that has a payload for the sink; what is empty is left out."""
+
+    push_id: str
+    payload: Any
+    trace_id: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
+
+
 class _Result(msgspec.Struct, gc=False):
     """The result of one push, as a receiver gives it. None of it is trusted."""
 
@@ -167,10 +177,11 @@ class HttpBatchSink:
         await self._batches.close()
 
     def _message(self, delivery: Delivery) -> bytes:
-        push = delivery.push
+        one = message_of(delivery, has_trace=True)
         if delivery.payload is None:
-            return self._encode(message_of(delivery, has_trace=True))
-        return self._encode({"push_id": push.push_id, "payload": delivery.payload})
+            return self._encode(one)
+        trace = one.trace_id, one.traceparent, one.tracestate
+        return self._encode(_PostedPayload(one.push_id, delivery.payload, *trace))
 
     def _outcomes(self, body: bytes, part: Sequence[Delivery]) -> list[Outcome]:
         try:

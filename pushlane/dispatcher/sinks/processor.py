@@ -21,6 +21,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from pathlib import Path
 from types import ModuleType
@@ -30,11 +31,12 @@ import msgspec
 
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
-from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push
+from pushlane.core.push import DELIVERED, NO_SPAN, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
 from pushlane.util.texts import Raised, did_you_mean, raised
 from pushlane.util.threads import Threads
-from pushlane.util.trace_context import TraceContext, current_in_opentelemetry, read_traceparent
+from pushlane.util.trace_context import current_in_opentelemetry, read_traceparent
+from pushlane.util.tracestate import kept_tracestate
 
 log = logging.getLogger("pushlane.processor")
 
@@ -176,7 +178,7 @@ class ProcessorSink:
         argument = pushes if self._takes_list else pushes[0]
         try:
             async with asyncio.timeout(self._timeout_s) as deadline:
-                with current_in_opentelemetry(_place(batch)):
+                with _trace_of(batch):
                     answer = await self._call(argument)
         except Exception as error:  # noqa: BLE001 - somebody else's code
             if deadline.expired():
@@ -205,12 +207,15 @@ class ProcessorSink:
             return raised(error)
 
 
-def _place(batch: Sequence[Delivery]) -> TraceContext | None:
-    """Return where the trace of a push goes on, if it has one; many pushes have no one place."""
-    if len(batch) > 1:
-        return None
+def _trace_of(batch: Sequence[Delivery]) -> AbstractContextManager[Any]:
+    """Let what is instrumented go on in the trace of a push; many pushes have no one trace."""
     told = batch[0].traceparent or batch[0].push.trace_id
-    return read_traceparent(told) if told else None
+    if not told or len(batch) > 1:
+        return NO_SPAN
+    push = batch[0].push
+    return current_in_opentelemetry(
+        read_traceparent(told), kept_tracestate(push.trace_id, push.tracestate)
+    )
 
 
 def _outcomes(answer: Any, count: int) -> list[Outcome]:

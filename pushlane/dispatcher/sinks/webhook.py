@@ -3,8 +3,9 @@
 A push that has a payload for this sink is posted as that, without a word of ours.
 The Idempotency-Key is the push id, the same for every attempt. With keys each request is signed,
 with that id in it. A push's trace id goes along as the header `traceparent` when it is one (W3C
-Trace Context), else as `X-Trace-Id`. It never follows a redirect, and never keeps or logs what the
-server answers. A table in docs/sinks-http.md says what each answer means; a test holds each row.
+Trace Context), with its `tracestate` if any, else as `X-Trace-Id`. It never follows a redirect, and
+never keeps or logs what the server answers. A table in docs/sinks-http.md says what each answer
+means; a test holds each row.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pushlane.dispatcher.transport.answer import Answer, Answered, Heard, Lost
 from pushlane.dispatcher.transport.choice import guarded_opener
 from pushlane.model.targets import PlainTarget, url_target
 from pushlane.util.trace_context import read_traceparent
+from pushlane.util.tracestate import kept_tracestate
 from pushlane.util.url_guard import UrlGuard
 
 _BUSY = frozenset({429, 503})
@@ -59,6 +61,7 @@ class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
     collapse: str = ""
     trace_id: str = ""
     traceparent: str = ""
+    tracestate: str = ""
 
 
 class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,18 +151,20 @@ class WebhookSink(Posts):
         content = message_of(delivery) if delivery.payload is None else delivery.payload
         traced = NO_HEADERS
         if push.trace_id or delivery.traceparent:
-            traced = _trace_headers(push.trace_id, delivery.traceparent)
+            traced = _trace_headers(delivery)
         return push.push_id, self._encode(content), traced
 
     def _read(self, answer: Answer) -> Outcome:
         return outcome_of_answer(answer, self._now())
 
 
-def _trace_headers(trace_id: str, traceparent: str) -> dict[str, str]:
-    """Tracers read the first; what a push may have as its trace id a header can hold."""
-    if read_traceparent(trace_id) is not None:
-        return {"traceparent": traceparent or trace_id}
-    found = {"traceparent": traceparent, "X-Trace-Id": trace_id}
+def _trace_headers(delivery: Delivery) -> dict[str, str]:
+    """Tracers read the first two; what a push may have as its trace id a header can hold."""
+    push, traceparent = delivery.push, delivery.traceparent
+    found = {"traceparent": traceparent, "X-Trace-Id": push.trace_id}
+    if read_traceparent(push.trace_id) is not None:
+        tracestate = kept_tracestate(push.trace_id, push.tracestate)
+        found = {"traceparent": traceparent or push.trace_id, "tracestate": tracestate}
     return {name: text for name, text in found.items() if text}
 
 
@@ -226,4 +231,5 @@ def message_of(delivery: Delivery, *, has_trace: bool = False) -> PostedPush:
         push.collapse,
         push.trace_id if has_trace else "",
         delivery.traceparent if has_trace else "",
+        kept_tracestate(push.trace_id, push.tracestate) if has_trace else "",
     )

@@ -15,6 +15,7 @@ from pushlane.core.ports import Delivery
 from pushlane.core.push import NO_SPAN, SPANS, Push
 from pushlane.core.task import SteadyTime
 from pushlane.util.trace_context import TraceContext, current_in_opentelemetry, read_traceparent
+from pushlane.util.tracestate import kept_tracestate
 
 _NS_A_MS = 1_000_000
 _ID_BITS = 64
@@ -54,11 +55,12 @@ class OwnSpans:
     def _span(self, push: Push, name: str, parent: TraceContext) -> Iterator[None]:
         place = parent._replace(span_id=random.getrandbits(_ID_BITS) or 1)
         within = OwnSpans(self._export, {**self._parents, (push.task_id, push.seq): place})
+        tracestate = kept_tracestate(push.trace_id, push.tracestate)
         token = SPANS.set(within)
         error = ""
         began_ns = time.monotonic_ns()
         try:
-            with current_in_opentelemetry(place):
+            with current_in_opentelemetry(place, tracestate):
                 yield
         except BaseException as raised:
             error = type(raised).__name__  # what it says may be of the recipient
