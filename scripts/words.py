@@ -29,7 +29,6 @@ STILL_TO_COME = frozenset(
         "howto-local-time",
         "howto-login-codes",
         "metrics",
-        "pipeline",
         "python-reference",
         "settings",
         "tracing",
