@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
     names = {one.task: one.name for one in now.tasks}
     return {
         "now": now,
+        "names": defaultdict(str, names),
         "most": _most(now),
         "by": by,
         "hour": chart(

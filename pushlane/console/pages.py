@@ -7,6 +7,7 @@ again as it does, the same bytes to all who see the same. So it holds nothing of
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from pushlane.console.assets import Assets
@@ -29,6 +30,7 @@ from pushlane.operations.waits import label, parts_of, sentence, took_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 NONCE = f"nonce-{secrets.token_hex(12)}"
+_TIME = re.compile("([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}) UTC")
 FORM_TOKEN = f"form-{secrets.token_hex(12)}"
 
 Doing = Callable[[Caller, Operation[Any], Beside], Awaitable[Any]]
@@ -153,6 +155,7 @@ def environment(assets: Assets) -> Environment:
     )
     made.filters |= {
         "time": time,
+        "zoned": zoned,
         "count": count,
         "fields": fields_text,
         "span": span,
@@ -171,6 +174,19 @@ def time(at_ms: int) -> Markup:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     machine = at.isoformat(timespec="milliseconds")
     return Markup('<time datetime="{}">{} UTC</time>').format(machine, f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+def zoned(text: str) -> Markup:
+    """Return a text with the times in it as `time` shows them."""
+    return Markup(_TIME.sub(_zoned, str(escape(text))))  # noqa: S704 - it is escaped
+
+
+def _zoned(found: re.Match[str]) -> str:
+    try:
+        at = datetime.fromisoformat(f"{found[1]}+00:00")
+    except ValueError:  # somebody's text that looks like a time
+        return found[0]
+    return str(time(round(at.timestamp() * 1000)))
 
 
 def span(seconds: float) -> str:

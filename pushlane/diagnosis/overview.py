@@ -196,7 +196,7 @@ def _sink(
         in_flight=load.sink.in_flight,
         per_s=load.sink.per_s,
         resting=text,
-        rests=bool(stands) and all(one.resting and one.resting.is_shut for one in stands),
+        rests=load.sink.rests,
         left=sum(one.left or 0 for one in tasks),
         later=sum(one.later for one in tasks),
         levels=list(_levels(load, tasks, heads, rates)),

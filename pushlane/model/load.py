@@ -108,6 +108,12 @@ class SinkNow:
         return sum(rates) * len(self.stands) / len(rates) if rates else None
 
     @property
+    def rests(self) -> bool:
+        """True when it gets nothing in any process that serves it."""
+        shut = [one.resting is not None and one.resting.is_shut for one in self.stands]
+        return bool(shut) and all(shut)
+
+    @property
     def cost(self) -> float:
         """What one push costs, by which a rate in cost is one in pushes."""
         return max((one.cost for one in self.stands), default=1.0)

@@ -145,8 +145,14 @@ def _by_sink(
 
 
 def _ends(sink: SinkPicture, at_ms: int) -> dict[str, float]:
-    """Return when tasks of a sink will be through, in Unix ms, those of which it can be told."""
-    ids = [one.task.id for one in sink.load.standings]
+    """Return when tasks of a sink will be through, in Unix ms, those of which it can be told.
+
+    Of a sink that rests nobody knows when it goes on, nor when pushes are through that went on to a
+    later one.
+    """
+    if sink.load.sink.rests:
+        return {}
+    ids = [one.task.id for one in sink.load.standings if not one.task.reached]
     found = forecasts(sink.load, ids, sink.per_s)
     return {task_id: at_ms + one.ends_in_s * 1000 for task_id, one in found.items()}
 

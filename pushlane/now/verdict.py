@@ -123,6 +123,8 @@ def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Itera
                     name = str(spent.subject)
                     why = f"held: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
                     yield Held(SPENT, name, why, f"pushlane limit {name}", app=one.task.app)
+        if sink.load.sink.rests:  # and no limit is in the way
+            continue
         for subject, most_per_s in binding_limits(sink.load, sink.heads, sink.rates):
             name = str(subject)
             if name in names or subject.kind == "sink":

@@ -94,7 +94,7 @@ class HeldView(msgspec.Struct, frozen=True):
     `what` is like `sink/NAME`, `app/NAME` or `task/ID`; empty for all. `kind` is `unserved`,
     `rests`, `limited` (a rate), `spent` (a total), or how a task stands. `since_ms` (Unix ms) is
     absent where nobody knows. With `may_begin_sooner` this server has seen it from then on, and
-    did not look before.
+    did not look before. `sink` is where a limit of an app or a task holds.
     """
 
     what: str
@@ -103,6 +103,7 @@ class HeldView(msgspec.Struct, frozen=True):
     since_ms: int | None
     kind: str = ""
     may_begin_sooner: bool = False
+    sink: str = ""
 
 
 class NowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,4 +239,5 @@ def _rounded(per_s: float | None) -> float | None:
 def _held_view(one: Held, span: Span | None) -> HeldView:
     since_ms = one.since_ms or (span.from_ms if span else None)
     is_open = not one.since_ms and span is not None and span.may_begin_sooner
-    return HeldView(one.subject, one.why, one.command, since_ms, one.kind, is_open)
+    sink = "" if one.subject == f"sink/{one.sink}" else one.sink
+    return HeldView(one.subject, one.why, one.command, since_ms, one.kind, is_open, sink)

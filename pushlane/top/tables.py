@@ -129,11 +129,15 @@ def _sink_columns(seen: Seen) -> tuple[Column[SinkNowView], ...]:
 
 def _held_columns(seen: Seen) -> tuple[Column[HeldView], ...]:
     return (
-        Column("WHAT", lambda one: one.what or "all", elastic=True, least=12),
+        Column("WHAT", _what, elastic=True, least=12),
         Column("SINCE", lambda one: _since(one, seen)),
         Column("WHY", lambda one: one.why, elastic=True, least=20),
         Column("COMMAND", lambda one: one.command, elastic=True, least=20),
     )
+
+
+def _what(one: HeldView) -> str:
+    return f"{one.what} at {one.sink}" if one.sink else one.what or "all"
 
 
 def _since(one: HeldView, seen: Seen) -> str:
@@ -233,8 +237,8 @@ HELD: Table[HeldView] = Table(
     "Held",
     lambda seen: seen.view.held,
     _held_columns,
-    lambda one: f"{one.what} {one.command}",
-    lambda one, _: f"{one.what or 'all'}: {one.why}; do: {one.command}",
+    lambda one: f"{_what(one)} {one.command}",
+    lambda one, _: f"{_what(one)}: {one.why}; do: {one.command}",
     (),
     "nothing holds any task",
 )

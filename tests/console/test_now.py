@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pushlane import Settings
 from pushlane.console.lines import HEIGHT, WIDTH, Points, Spell, Track, chart
+from pushlane.console.pages import zoned
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task
 from pushlane.model.presence import Process, ServedSink
@@ -114,6 +115,21 @@ async def test_its_stream_sends_what_changes(settings: Settings) -> None:
             html = ""
             while "autumn" not in html:
                 html = await events.html()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("since 2026-11-27 18:17:34 UTC; <b>", "2026-11-27T18:17:34.000+00:00"),
+        ("at 2026-13-77 18:17:34 UTC <b>", ""),
+    ],
+)
+def test_times_within_a_text_are_told_in_the_readers_zone(text: str, shown: str) -> None:
+    found = zoned(text)
+
+    assert re.findall('datetime="([^"]+)"', found) == ([shown] if shown else [])
+    assert "<b>" not in found
+    assert text_of(found).startswith(text[:10])
 
 
 def test_a_line_goes_from_left_to_right_and_from_0_to_the_most() -> None:
@@ -222,6 +238,7 @@ async def test_limits_that_hold_are_on_the_last_hour_with_the_changes(settings: 
 
     assert "app/shop at sink default held by its limit of 20/s" in text_of(html)
     assert "or before: nobody looked at this server then" in text_of(html)
+    assert re.search('<th scope="row">app/shop at sink default</th>', html)
     assert '<rect data-kind="limited"' in html
     assert "set-limit of app/shop: - → rate_per_s 20 by root" in text_of(html)
     assert "app/shop at sink default held by its limit" in shown

@@ -241,6 +241,19 @@ def test_a_sink_that_rests_comes_before_all_that_waits_for_it() -> None:
     assert (first.subject, first.since_ms) == ("sink/default", RESTS.since_ms)
 
 
+def test_of_a_sink_that_rests_no_end_is_told_and_no_limit_is_in_the_way() -> None:
+    limits = {Subject("app", "shop"): Limit(rate_per_s=5)}
+    fast = {"delivered_per_s": {"high": 100.0}}
+    rests = seen([task("a")], processes=[process(resting=RESTS, **fast)], limits=limits)
+    goes = seen([task("a")], processes=[process(**fast)], limits=limits)
+    reached = task("a", sinks=("default", "mail"), reached=("mail",))
+    goes_on = seen([reached], processes=[process(**fast)])
+    ends = [one.tasks[0].ends_at_ms is None for one in (rests, goes_on, goes)]
+    assert ends == [True, True, False]
+    kinds = [[each.kind for each in held(one, one.tasks)] for one in (rests, goes)]
+    assert kinds == [["rests"], ["limited"]]
+
+
 def test_of_many_paused_tasks_a_hundred_are_known_and_five_shown() -> None:
     now = seen([task("a"), *(task(f"p{one}", state=State.PAUSED) for one in range(150))])
     holds = held(now, now.tasks)
