@@ -1,6 +1,7 @@
 """Sets up log lines on stderr: text for people, JSON for machines.
 
-Each carries an `action`, a stable word to search for, beside its message. No line has the text of
+Each carries an `action`, a stable word to search for, beside its message; one about a push has the
+ids of that and of its trace. No line has the text of
 an error that is not ours, nor what asyncio knows of a task that failed: both may hold a push.
 """
 
@@ -12,6 +13,7 @@ import re
 import time
 from typing import Any, Literal
 
+from pushlane.util.log_ids import ids_in
 from pushlane.util.texts import traceback_of
 
 _TEXT = "{asctime} {levelname:<7} [{process}] {action}: {message}"
@@ -41,7 +43,9 @@ def keep_values_out() -> None:
 
 class _Lines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = _message(record)
+        message = _message(record)
+        ids = [f"{name}={one}" for name, one in ids_in(record).items() if one not in message]
+        record.message = f"{message} [{' '.join(ids)}]" if ids else message
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
@@ -57,6 +61,7 @@ class _JsonLines(_Lines):
             "pid": record.process,
             "action": getattr(record, "action", "-"),
             "message": _message(record),
+            **ids_in(record),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

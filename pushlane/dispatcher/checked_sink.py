@@ -16,6 +16,7 @@ from pushlane.core.ports import Delivery, PostingSink, Sink
 from pushlane.core.push import DELIVERED, NO_SPAN, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.stats import without_values
 from pushlane.dispatcher.tracing.traces import LineTraces
+from pushlane.util.log_ids import ids_of_one
 
 log = logging.getLogger("pushlane.checked_sink")
 
@@ -51,7 +52,7 @@ class CheckedSink:
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
             if _is_given_up():
                 raise
-            return [self._raised(error)] * len(batch)
+            return [self._raised(error, batch)] * len(batch)
 
     @property
     def can_post(self) -> bool:
@@ -68,7 +69,7 @@ class CheckedSink:
                 delivery, self._heard, (answered, token, delivery)
             )
         except Exception as error:  # noqa: BLE001 - as of `deliver`
-            unheard = self._raised(error)
+            unheard = self._raised(error, [delivery])
             asyncio.get_running_loop().call_soon(answered, token, unheard)
             return True
         return bool(went)
@@ -79,15 +80,15 @@ class CheckedSink:
             try:
                 [outcome] = _checked([outcome], [delivery])
             except Exception as error:  # noqa: BLE001 - else the push would never land
-                outcome = self._raised(error)
+                outcome = self._raised(error, [delivery])
         answered(asked, outcome)
 
-    def _raised(self, error: BaseException) -> Outcome:
+    def _raised(self, error: BaseException, batch: Sequence[Delivery]) -> Outcome:
         log.warning(
             "sink %s raised %s",
             self._sink.name,
             type(error).__name__,
-            extra={"action": "sink_raised"},
+            extra={"action": "sink_raised", **ids_of_one(batch)},
         )
         return _unheard(f"sink raised {type(error).__name__}")
 
@@ -105,7 +106,7 @@ def _is_given_up() -> bool:
 def _checked(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Sequence[Outcome]:
     """Return the outcomes without values of pushes, or that a sink's wrong answer is not heard."""
     if fault := _fault(outcomes, len(batch)):
-        log.error(fault, extra={"action": "sink_misanswered"})
+        log.error(fault, extra={"action": "sink_misanswered", **ids_of_one(batch)})
         return [_unheard(fault)] * len(batch)
     return without_values(outcomes, batch)
 

@@ -47,6 +47,7 @@ from pushlane.model.recipients import Hasher
 from pushlane.model.times import LAST_DATE_MS
 from pushlane.model.waits import Cause
 from pushlane.settings import Settings
+from pushlane.util.log_ids import ids_of
 
 T = TypeVar("T")
 
@@ -350,7 +351,7 @@ class Receipts:
                 "push %s has no receipt: none can be made of it (%s); it is settled all the same",
                 push.push_id,
                 type(error).__name__,
-                extra={"action": "receipt_left_out", "task": push.task_id},
+                extra={"action": "receipt_left_out", "task": push.task_id, **ids_of(push)},
             )
         self._stats.receipts_left_out += 1
 

@@ -10,6 +10,10 @@ import logging
 import pytest
 
 from pushlane.cli.logs import keep_values_out, set_up_logs
+from pushlane.core.ports import Delivery
+from pushlane.core.push import Push
+from pushlane.core.task import Level
+from pushlane.util.log_ids import at_hand
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +44,33 @@ def test_text_lines_carry_the_action(capsys: pytest.CaptureFixture[str]) -> None
 
     assert line.endswith("opened: 3 lanes\n")
     assert " INFO " in line
+
+
+IDS = {"push_id": "t-1", "trace_id": "a" * 32}
+
+
+def test_a_line_about_a_push_has_its_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("text", "json"):
+        set_up_logs(form)
+        logging.getLogger("pushlane.some").warning("push t-1 is late", extra=IDS)
+    text, line = capsys.readouterr().err.splitlines()
+
+    assert text.endswith(f"-: push t-1 is late [trace_id={'a' * 32}]")
+    assert json.loads(line).items() >= {"message": "push t-1 is late", **IDS}.items()
+
+
+def test_a_line_of_other_code_has_those_of_the_push_at_hand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [one, two] = [Delivery(Push("t", seq, "somebody@x"), Level.HIGH) for seq in (1, 2)]
+    set_up_logs("text")
+    for batch in ([one], [one, two]):
+        with at_hand(batch):
+            logging.getLogger("shop").warning("slow")
+    logging.getLogger("shop").warning("done")
+
+    ends = [line.partition("-: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert ends == ["slow [push_id=t-1]", "slow", "done"]
 
 
 HELD = "+49 151 23456789"

@@ -42,7 +42,9 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
     return progress
 
 
-async def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(tmp_path: Path) -> None:
+async def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=20)
         await died_with(backend, task, 3, times=1)
@@ -52,6 +54,8 @@ async def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(tmp_
 
         of_3 = [batch for batch in sink.batches if 3 in {one.push.seq for one in batch}]
         assert [len(batch) for batch in of_3] == [1]
+        [told] = [one for one in caplog.records if getattr(one, "action", "") == "push_strike"]
+        assert getattr(told, "push_id", "") == f"{task.id}-3"
         assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(1, 21)]
         assert (await progress_of(backend, task)).delivered == 20
 

@@ -28,6 +28,7 @@ from pushlane.core.task import Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard
 from pushlane.dispatcher.stats import Stats
 from pushlane.settings import Settings
+from pushlane.util.log_ids import ids_of
 
 log = logging.getLogger("pushlane.poison_guard")
 
@@ -124,7 +125,7 @@ class PoisonGuard(StoreGuard):
             job.push.push_id,
             strikes,
             STRIKES,
-            extra={"action": "push_strike", "task": job.push.task_id},
+            extra={"action": "push_strike", "task": job.push.task_id, **ids_of(job.push)},
         )
         job.push = replace(job.push, strikes=strikes)
         if strikes < STRIKES:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome
 from pushlane.dispatcher.transport.answer import Answer, Answered, Fate, Heard, Lost, Transport
+from pushlane.util.log_ids import ids_of_one
 
 log = logging.getLogger("pushlane.sinks")
 
@@ -65,20 +66,20 @@ class Posts(OneByOne):
         """Post a push, as `Transport.post` does."""
 
     def post(self, delivery: Delivery, answered: Told, token: Any) -> bool:
-        return self.posted(delivery, self._heard, (answered, token))
+        return self.posted(delivery, self._heard, (answered, token, delivery))
 
-    def _heard(self, token: tuple[Told, Any], heard: Heard) -> None:
-        answered, asked = token
+    def _heard(self, token: tuple[Told, Any, Delivery], heard: Heard) -> None:
+        answered, asked, delivery = token
         try:
             outcome = self.outcome(heard)
         except Exception as error:  # noqa: BLE001 - else the push would never land
-            outcome = _raised(self.name, error)
+            outcome = _raised(self.name, error, delivery)
         answered(asked, outcome)
 
 
-def _raised(name: str, error: Exception) -> Outcome:
+def _raised(name: str, error: Exception, delivery: Delivery) -> Outcome:
     raised = f"sink raised {type(error).__name__}"
-    log.error("%s: %s", name, raised, extra={"action": "sink_raised"})
+    log.error("%s: %s", name, raised, extra={"action": "sink_raised", **ids_of_one([delivery])})
     return Outcome.retry(raised, arrival=Arrival.UNKNOWN)
 
 
@@ -120,27 +121,29 @@ class SignedIn(OneByOne):
         request = self.request_now(delivery)
         if request is None:
             return False
-        return self._transport.post(*request, self._heard, (answered, token, request))
+        return self._transport.post(*request, self._heard, (answered, token, request, delivery))
 
-    def _heard(self, asked: tuple[Told, Any, Request], heard: Heard) -> None:
-        answered, token, request = asked
+    def _heard(self, asked: tuple[Told, Any, Request, Delivery], heard: Heard) -> None:
+        answered, token, request, delivery = asked
         asks_again = isinstance(heard, Answer) and heard.status in self.asks_again
         if asks_again and not self._is_closing:
-            asking = asyncio.get_running_loop().create_task(self._ask_again(request, heard))
+            asking = asyncio.get_running_loop().create_task(
+                self._ask_again(request, heard, delivery)
+            )
             self._asking.add(asking)
             asking.add_done_callback(partial(self._asked_again, answered, token))
             return
         try:
             outcome = self.outcome_of(request, heard)
         except Exception as error:  # noqa: BLE001 - else the push would never land
-            outcome = _raised(self.name, error)
+            outcome = _raised(self.name, error, delivery)
         answered(token, outcome)
 
-    async def _ask_again(self, request: Request, heard: Heard) -> Outcome:
+    async def _ask_again(self, request: Request, heard: Heard, delivery: Delivery) -> Outcome:
         try:
             return await self.settled(request, heard)
         except Exception as error:  # noqa: BLE001 - as above
-            return _raised(self.name, error)
+            return _raised(self.name, error, delivery)
 
     def _asked_again(self, answered: Told, token: Any, asking: asyncio.Task[Outcome]) -> None:
         """Tell what became of it, once; a task that was cancelled may never have begun."""

@@ -33,6 +33,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, NO_SPAN, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
+from pushlane.util.log_ids import at_hand, ids_at_hand
 from pushlane.util.texts import Raised, did_you_mean, raised
 from pushlane.util.threads import Threads
 from pushlane.util.trace_context import current_in_opentelemetry, read_traceparent
@@ -80,7 +81,7 @@ class RaisedLog:
         self._told_s[error] = now_s
 
     def _tell(self, error: Raised, count: str) -> None:
-        extra = {"action": "processor_raised"}
+        extra = {"action": "processor_raised", **ids_at_hand()}
         log.warning("processor %s raised %s%s", self._name, error.told, count, extra=extra)
 
 
@@ -176,16 +177,17 @@ class ProcessorSink:
             return [Outcome.pause(why)] * len(batch)
         pushes = [delivery.push for delivery in batch]
         argument = pushes if self._takes_list else pushes[0]
-        try:
-            async with asyncio.timeout(self._timeout_s) as deadline:
-                with _trace_of(batch):
-                    answer = await self._call(argument)
-        except Exception as error:  # noqa: BLE001 - somebody else's code
-            if deadline.expired():
-                return [self._timed_out] * len(batch)
-            answer = raised(error)
-        if isinstance(answer, Raised):
-            self._raised.hear(answer)
+        with at_hand(batch):
+            try:
+                async with asyncio.timeout(self._timeout_s) as deadline:
+                    with _trace_of(batch):
+                        answer = await self._call(argument)
+            except Exception as error:  # noqa: BLE001 - somebody else's code
+                if deadline.expired():
+                    return [self._timed_out] * len(batch)
+                answer = raised(error)
+            if isinstance(answer, Raised):
+                self._raised.hear(answer)
         return _outcomes(answer, len(batch))
 
     async def close(self) -> None:
