@@ -26,6 +26,7 @@ MEASURED = (
     "growth",
     "ingest",
     "late-task",
+    "lookups",
     "memory",
     "metrics",
     "modes",

@@ -8,6 +8,7 @@ follows from its number alone.
 from __future__ import annotations
 
 import math
+from hashlib import md5
 from pathlib import Path
 
 import duckdb
@@ -43,7 +44,7 @@ with numbered as (
     select *, l * 8 + k as t, (-ln(u) * [300, 3000, 30000][l + 1])::bigint as wait_ms,
         (20 - ln(v) * 60)::bigint as delivery_ms
     from chosen
-)
+), traced as ({traced})
 select
     'task' || lpad(t::varchar, 10, '0') as task_id,
     ['spring', 'digest', 'news', 'offers', 'match day', 'reminder', 'weather', 'survey'][k + 1]
@@ -60,7 +61,7 @@ select
     1::int as quota, [6, 3, 1][l + 1]::int as weight,
     at_ms - delivery_ms - wait_ms - 1000 as submitted_at_ms,
     at_ms - delivery_ms - wait_ms as eligible_at_ms, at_ms - delivery_ms as dispatched_at_ms,
-    at_ms as responded_at_ms, '' as trace_id,
+    at_ms as responded_at_ms, trace_id,
     map {'app_version': ['5.1.0', '5.1.1', '5.2.0', '5.3.0', '6.0.0'][g % 5 + 1],
          'region': ['eu', 'us', 'apac', 'latam'][g % 17 % 4 + 1],
          'experiment': ['a', 'b'][g % 19 % 2 + 1]} as attributes,
@@ -68,8 +69,16 @@ select
     case when h % 100 < 93 and g % 100 < 10 then at_ms + g % 3600000 + 5000 end as clicked_at_ms,
     1.0::double as sample_weight,
     map {'delay': 1000, 'share': wait_ms // 2, 'slot': wait_ms - wait_ms // 2}::map(varchar, bigint)
-        as waits, at_ms - at_ms % 60000 as minute_ms
-from waited order by task_id, seq
+        as waits, trace_hash, at_ms - at_ms % 60000 as minute_ms
+from traced order by task_id, seq
+"""
+_UNTRACED = "select *, '' as trace_id, 0::bigint as trace_hash from waited"
+_TRACED = """
+    select * replace (if(i % 50021 = 5, {whom}, h) as h),
+        '00-' || md5(i::varchar) || '-' || left(md5(i || 's'), 16) || '-01' as trace_id,
+        ('0x' || left(sha256(md5(i::varchar)), 16))::ubigint as u64,
+        if(u64 >= 1::hugeint << 63, u64::hugeint - (1::hugeint << 64), u64)::bigint as trace_hash
+    from waited
 """
 _DETAIL = "select * exclude (minute_ms) from receipts"
 _MINUTES = """
@@ -108,6 +117,32 @@ def write_store(root: Path, receipts: int, since_ms: int) -> None:
             say(f"{last:,} of {receipts:,} receipts written")
 
 
+def write_detail(
+    root: Path, receipts: int, since_ms: int, days: int, whom: int, positions: list[str]
+) -> None:
+    """So many receipts over days, an hour a file as after a compaction; no counts, nothing else.
+
+    Each is of a trace of its own: that of push number i is `trace_of(i)`. One of 50,000
+    is to the recipient of the hash `whom`. The log was read up to `positions`.
+    """
+    hours, traced = days * HOURS, _TRACED.format(whom=whom)
+    with open_writer(root) as writer, duckdb.connect(config={"threads": 2}) as made:
+        for at in range(hours):
+            first, last = receipts * at // hours, receipts * (at + 1) // hours
+            _make(made, first, last, at % HOURS, since_ms + at * HOUR_MS, traced)
+            name = writer.begin()
+            writer.write("detail", _table(made, _DETAIL), name)
+            made.execute("drop table receipts")
+            counts = FileCounts(receipts=last - first)
+            writer.publish("batch", name, positions=positions, counts=counts)
+    say(f"{receipts:,} receipts of {days} days written")
+
+
+def trace_of(number: int) -> str:
+    """The trace id of a receipt that `write_detail` has made, by the number of its push from 1."""
+    return md5(str(number - 1).encode(), usedforsecurity=False).hexdigest()
+
+
 def _part(hour: int) -> float:
     """What part of the day's receipts there is before an hour of it."""
     turn = 2 * math.pi * hour / HOURS
@@ -116,14 +151,25 @@ def _part(hour: int) -> float:
 
 def _write_hour(writer: StoreWriter, first: int, last: int, hour: int, since_ms: int) -> None:
     name = writer.begin()
-    values = {"first": first, "last": last, "hour": hour, "since_ms": since_ms}
     with duckdb.connect(config={"threads": 2}) as made:
-        made.execute(_RECEIPTS, values)
+        _make(made, first, last, hour, since_ms, _UNTRACED)
         writer.write("detail", _table(made, _DETAIL), name)
         writer.write("minutes", _with_sketches(_table(made, _minutes())), name)
         writer.write("latency", _table(made, _latency()), name)
         writer.write("attributes", _table(made, _ATTRIBUTES), name)
     writer.publish("batch", name, positions=[str(last)], counts=FileCounts(receipts=last - first))
+
+
+def _make(
+    made: duckdb.DuckDBPyConnection,
+    first: int,
+    last: int,
+    hour: int,
+    since_ms: int,
+    traced: str,
+) -> None:
+    values = {"first": first, "last": last, "hour": hour, "since_ms": since_ms}
+    made.execute(_RECEIPTS.replace("{traced}", traced), values)
 
 
 def _table(made: duckdb.DuckDBPyConnection, text: str) -> pa.Table:

@@ -23,6 +23,7 @@ def body(
     app: str = "shop",
     attributes: dict[str, str] | None = None,
     waits: dict[str, int] | None = None,
+    trace_id: str = "",
 ) -> bytes:
     """Receipts of one task that came out the same way, a millisecond apart."""
     count = len(seqs)
@@ -47,6 +48,7 @@ def body(
             eligible_at_ms=[each - 400 for each in times],
             dispatched_at_ms=[each - 100 for each in times],
             responded_at_ms=times,
+            trace_ids=[trace_id] * count if trace_id else [],
             attributes=[attributes] * count if attributes else [],
             waits=None if waits is None else {name: [ms] * count for name, ms in waits.items()},
         )

@@ -5,18 +5,21 @@ The rows follow from the seed alone; the aggregates are counted from the very de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from datasketches import hll_sketch, tgt_hll_type
 
 from pushlane.model.counted import LATENCY_BASE
 from pushlane.pipeline.store import FileCounts, StoreWriter
 from pushlane.pipeline.store.schema import DETAIL, EVENTS, MINUTES, SKETCH_LG_K
 from pushlane.pipeline.store.writing import open_writer
+from pushlane.util.trace_context import trace_hash
 
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 12 * 3_600_000
 MINUTE_MS = 60_000
@@ -44,6 +47,7 @@ _RECEIPT = {
     "dispatched_at_ms": NOON_MS,
     "responded_at_ms": NOON_MS,
     "trace_id": "",
+    "trace_hash": 0,
     "sample_weight": 1.0,
 }
 _OUTCOMES = ["delivered", "dead", "retry", "expired", "dropped"]
@@ -77,9 +81,23 @@ def make_store(
 def store_of(root: Path, receipts: Sequence[Mapping[str, object]]) -> Path:
     """A store of exactly these receipts; what one does not say is that of a delivered push."""
     rows = [_RECEIPT | {"seq": seq} | dict(given) for seq, given in enumerate(receipts, 1)]
+    rows = [{**row, "trace_hash": trace_hash(str(row["trace_id"]))} for row in rows]
     with open_writer(root) as writer:
         _publish(writer, pa.Table.from_pylist(rows, schema=DETAIL), DETAIL.empty_table())
     return root
+
+
+OLDER = (["waits", "trace_hash"], ["trace_hash"])
+"""The columns that files of detail lack: those of 0.2, and those of before there were hashes."""
+
+
+def make_older(root: Path, paths: Iterable[str], lacking: Sequence[str]) -> None:
+    """Make files of detail what an older version wrote, whose manifests tell no columns either."""
+    for path in map(Path, paths):
+        pq.write_table(pq.read_table(path, partitioning=None).drop_columns(list(lacking)), path)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    for manifest in root.glob("gen-*/manifests/*.json"):
+        manifest.write_text(re.sub(r',"columns":\d+', "", manifest.read_text()))
 
 
 def _write_batch(
@@ -136,6 +154,7 @@ def _detail(first: int, times: np.ndarray, random: np.random.Generator) -> pa.Ta
         "clicked_at_ms": pa.nulls(count),
         "sample_weight": np.ones(count),
         "waits": _waits(which, dispatched - eligible + 10),
+        "trace_hash": np.zeros(count),
     }
     arrays = [
         pa.array(values[field.name]).cast(field.type)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _INVALID_VERSION = "ff"
 _SAMPLED = 1
 _LENGTH = 55
+TRACEPARENT_LIKE = "-".join("_" * length for length in (2, 32, 16, 2))
+"""The form of a `traceparent` as a pattern of LIKE in SQL; its trace id begins at character 4."""
+_HASH_BYTES = 8
 
 
 class TraceContext(NamedTuple):
@@ -49,6 +53,16 @@ def trace_key(text: str) -> str:
     """
     is_traceparent = len(text) == _LENGTH and text[2] == text[35] == text[52] == "-"
     return text[3:35] if is_traceparent else text
+
+
+def trace_hash(text: str) -> int:
+    """Return the first 64 bits of the SHA-256 of a `trace_key`, with a sign; 0 for no trace.
+
+    The store of reports has it of each receipt, so that those of a trace are found by a number.
+    """
+    key = trace_key(text)
+    digest = sha256(key.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:_HASH_BYTES], "big", signed=True) if key else 0
 
 
 def callers_traceparent() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from pushlane.operations.steps import StepView, steps_of
 from pushlane.operations.stories import OF_LOG, OF_STORE
 from pushlane.operations.tracing import TracePushes
 from pushlane.operations.views import plain
+from pushlane.pipeline.store import open_store
 from pushlane.pipeline.store.writing import open_writer
 from pushlane.util.errors import NotAllowed, NotFound
 from tests.operations.test_looks import ADMIN, deliver, filled, of_shop
 from tests.receipt_bodies import NOON_MS, body
-from tests.receipt_stores import store_of
+from tests.receipt_stores import OLDER, make_older, store_of
 
 
 def receipt(outcome: str, attempt: int, sent: int, answered: int, **more: Any) -> ReceiptView:
@@ -204,19 +205,15 @@ async def test_of_many_the_newest_are_told_and_the_others_counted(
 ) -> None:
     async with memory.connect(settings) as backend:
         await backend.registry.add(Task(id="a", level=Level.HIGH, lane="task-a", app="shop"))
-        traced = [_traced(body("a", [seq], at_ms=NOON_MS + 1_000 * seq)) for seq in range(1, 24)]
+        traced = [
+            body("a", [seq], at_ms=NOON_MS + 1_000 * seq, trace_id="t-9") for seq in range(1, 24)
+        ]
         await backend.receipts.append([*traced, body("a", [23], "clicked", at_ms=NOON_MS + 99_000)])
         found = await do(backend, settings, ADMIN, TracePushes(what="t-9"))
 
     assert [one.seq for one in found.pushes] == [*range(23, 3, -1)]
     assert (found.more, found.is_cut) == (3, False)
     assert found.pushes[0].steps[-1].outcome == "clicked"
-
-
-def _traced(said: bytes, trace_id: str = "t-9") -> bytes:
-    batch = msgspec.msgpack.decode(said)
-    batch[18] = [trace_id]
-    return msgspec.msgpack.encode(batch)
 
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -234,11 +231,39 @@ async def test_a_trace_is_all_that_has_its_id(
         if has_store:
             await with_store(backend, settings, [STORED | {"trace_id": PARENT}])
         else:
-            await backend.receipts.append([_traced(body("a", [1]), PARENT)])
-        await backend.receipts.append([_traced(body("a", [2]), OTHER), body("a", [3])])
+            await backend.receipts.append([body("a", [1], trace_id=PARENT)])
+        await backend.receipts.append([body("a", [2], trace_id=OTHER), body("a", [3])])
         found = await do(backend, settings, ADMIN, TracePushes(what=what))
 
     assert (found.of, {one.push for one in found.pushes}) == ("trace", {"a-1", "a-2"})
+
+
+@pytest.mark.parametrize("lacking", OLDER, ids=["0.2", "no hashes"])
+@pytest.mark.parametrize("which", [slice(None), slice(1), slice(1, None)])
+@pytest.mark.parametrize("what", [PARENT, OTHER, TRACE_ID])
+async def test_a_trace_is_found_in_files_without_hashes_and_beside_them(
+    memory: MemoryBackend,
+    settings: Settings,
+    tmp_path: Path,
+    lacking: Sequence[str],
+    which: slice,
+    what: str,
+) -> None:
+    settings = msgspec.structs.replace(settings, reports_dir=tmp_path / "reports")
+    async with memory.connect(settings) as backend:
+        await with_store(backend, settings, [STORED | {"trace_id": PARENT}])
+        more = [STORED | {"seq": seq, "trace_id": text} for seq, text in ((2, OTHER), (3, "t-9"))]
+        store_of(settings.reports_root, more)
+        make_older(
+            settings.reports_root,
+            open_store(settings.reports_root).files("detail")[which],
+            lacking,
+        )
+        found = await do(backend, settings, ADMIN, TracePushes(what=what))
+        other = await do(backend, settings, ADMIN, TracePushes(what="t-9"))
+
+    assert {one.push for one in found.pushes} == {"a-1", "a-2"}
+    assert {one.push for one in other.pushes} == {"a-3"}
 
 
 async def test_what_is_older_than_since_is_not_looked_for(
@@ -284,10 +309,9 @@ async def test_the_store_is_read_and_what_the_log_has_behind_it(
     async with memory.connect(settings) as backend:
         await backend.receipts.append([body("a", [1], "dead", at_ms=NOON_MS + 3)])
         await with_store(backend, settings, [STORED])
-        later = body(
-            "a", [1], at_ms=NOON_MS + 2_000, attempt=2, waits={"quiet": 900, "share": 1_000}
-        )
-        await backend.receipts.append([_traced(later)])
+        waits = {"quiet": 900, "share": 1_000}
+        later = body("a", [1], at_ms=NOON_MS + 2_000, attempt=2, waits=waits, trace_id="t-9")
+        await backend.receipts.append([later])
 
         for asked in ("a-1", "t-9"):
             found = await do(backend, settings, ADMIN, TracePushes(what=asked))
@@ -349,7 +373,7 @@ async def test_events_are_found_with_their_pushes(
 ) -> None:
     async with memory.connect(settings) as backend:
         said = body("a", [1, 2], "clicked", at_ms=NOON_MS + 99)
-        await backend.receipts.append([said, _traced(body("a", [1]))])
+        await backend.receipts.append([said, body("a", [1], trace_id="t-9")])
 
         found = await do(backend, settings, ADMIN, ListReceipts(trace_id="t-9"))
 

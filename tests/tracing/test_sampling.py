@@ -7,7 +7,7 @@ import pytest
 from pushlane.core.push import Push
 from pushlane.dispatcher.tracing.conventions import SpanOperation
 from pushlane.dispatcher.tracing.sampling import Sampler, attempt_id, span_id
-from pushlane.util.trace_context import TraceContext, read_traceparent
+from pushlane.util.trace_context import TraceContext, read_traceparent, trace_hash
 
 TRACE, SPAN = "a" * 32, "b" * 16
 
@@ -100,3 +100,12 @@ def test_spans_have_ids_of_their_own_that_can_be_computed_again() -> None:
     assert len(created) == 2  # one for each push, whatever the attempt
     assert span_id(trace_id, *keys[-1]) in found
     assert span_id(trace_id + 1, *keys[-1]) not in found
+
+
+def test_all_traceparents_of_a_trace_have_the_hash_of_its_id():
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    texts = [trace_id, f"00-{trace_id}-00f067aa0ba902b7-01", f"00-{trace_id}-{1:016x}-00"]
+
+    assert {trace_hash(text) for text in texts} == {0x398acaee65c4e533}
+    assert trace_hash("") == 0
+    assert trace_hash("t-9") not in (0, trace_hash("t-8"))

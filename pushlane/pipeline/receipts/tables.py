@@ -43,6 +43,7 @@ from pushlane.pipeline.store.schema import (
     SEEN,
     SKETCH_LG_K,
 )
+from pushlane.util.trace_context import TRACEPARENT_LIKE
 
 MINUTE_MS = 60_000
 _SAMPLE_STEPS = 1_000_000
@@ -74,15 +75,24 @@ def detail(receipts: DataFrame, rate: float, batch: str) -> DataFrame:
 
 
 def partitioned(rows: DataFrame, batch: str) -> DataFrame:
-    """Return detail rows with the columns that name their folders, in the order of a file."""
+    """Return detail rows as a file has them, with the columns that name their folders."""
     at = F.timestamp_millis("responded_at_ms")
-    placed = rows.select(
+    placed = rows.withColumn("trace_hash", _trace_hash()).select(
         *DETAIL.names,
         F.date_format(at, "yyyy-MM-dd").alias("day"),
         F.date_format(at, "HH").alias("hour"),
         F.lit(batch).alias("batch"),
     )
     return placed.sortWithinPartitions("day", "hour", "task_id", "seq")
+
+
+def _trace_hash() -> Column:
+    """Return `util.trace_context.trace_hash` of a row's trace id."""
+    text = F.coalesce("trace_id", F.lit(""))
+    of_traceparent = F.when(text.like(TRACEPARENT_LIKE), F.substring(text, 4, 32))
+    key = of_traceparent.otherwise(text)
+    first = F.substring(F.sha2(key, 256), 1, 16)
+    return F.when(text == "", F.lit(0)).otherwise(F.conv(first, 16, -10).cast("bigint"))
 
 
 def events(receipts: DataFrame) -> DataFrame:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import duckdb
+import pyarrow as pa
 
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.pipeline.reports.query import TIMES_MS, Period
-from pushlane.pipeline.store import CorruptStore, Store
+from pushlane.pipeline.store import CorruptStore, FileEntry, Store
 from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"
@@ -70,6 +71,7 @@ class Engine:
         offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         self._connection = duckdb.connect(config={**limits, **offline})
         self._connection.execute("set allowed_directories = $roots", {"roots": [str(root)]})
+        self._connection.execute("set parquet_metadata_cache = true")  # its files never change
         self._connection.execute("set enable_external_access = false")
         self._connection.execute("set lock_configuration = true")
 
@@ -128,11 +130,13 @@ class Engine:
         self._views[view] = files = files_of(since_ms, until_ms)
         try:
             schema = TABLES["minutes" if is_counted else table]
-            nothing = self._connection.from_arrow(schema.empty_table())
+            # Arrow imports pandas for `schema.empty_table()`, which takes longer than most answers.
+            nothing = self._connection.from_arrow(pa.Table.from_batches([], schema))
             if not files:
                 nothing.create_view(view)
             elif table == "detail":
-                self._with_all_columns(view, files, nothing)
+                entries = self._store.entries(table, since_ms, until_ms)
+                self._with_all_columns(view, entries, nothing)
             else:
                 self._connection.read_parquet(files, hive_partitioning=False).create_view(view)
         except duckdb.Error as error:
@@ -140,14 +144,26 @@ class Engine:
         return view
 
     def _with_all_columns(
-        self, view: str, files: list[str], nothing: duckdb.DuckDBPyRelation
+        self, view: str, entries: Sequence[FileEntry], nothing: duckdb.DuckDBPyRelation
     ) -> None:
-        """Make a view in which a column that older files lack is null."""
+        """Make a view in which a column that older files lack is null.
+
+        DuckDB looks at all files before it reads any where their columns may differ: so those that
+        have the same ones are read apart from others.
+        """
         nothing.create_view(f"{view}_columns")
-        found = self._connection.read_parquet(files, hive_partitioning=False, union_by_name=True)
-        found.create_view(f"{view}_files")
+        parts = [f"{view}_columns"]
+        for columns in sorted({each.columns for each in entries}):
+            paths = (each.path for each in entries if each.columns == columns)
+            found = self._connection.read_parquet(
+                self._store.generation.paths(paths),
+                hive_partitioning=False,
+                union_by_name=not columns,
+            )
+            parts.append(f"{view}_of_{columns}")
+            found.create_view(parts[-1])
         self._connection.execute(
-            f"create view {view} as from {view}_columns union all by name from {view}_files"
+            f"create view {view} as from {' union all by name from '.join(parts)}"
         )
 
     def _translated(self, error: duckdb.Error) -> PushlaneError:

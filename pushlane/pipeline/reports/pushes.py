@@ -16,11 +16,14 @@ from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import TIMES_MS, Period, utc_text
 from pushlane.pipeline.reports.query_runner import run_query
 from pushlane.pipeline.store import Store
-from pushlane.util.trace_context import trace_key
+from pushlane.util.trace_context import TRACEPARENT_LIKE, trace_hash, trace_key
 
 _EVENTS = tuple(event.value for event in Event)
 _TEXTS = ("reason", "sink", "recipient", "trace_id")
-_OF_TRACE = "length(trace_id) = 55 and substring(trace_id, 4, 32) = $trace_id"
+_OF_TRACE = (
+    f"(trace_id = $trace_id or (trace_id like '{TRACEPARENT_LIKE}' "
+    "and substring(trace_id, 4, 32) = $trace_id))"
+)
 _NUMBERS = ("attempt", "submitted_at_ms", "dispatched_at_ms", "recipient_hash")
 
 
@@ -40,20 +43,20 @@ def read_pushes(root: Path, wanted: Wanted, bounds: ReadBounds = NO_BOUNDS) -> O
     period = Period.of(wanted.since_ms, now_ms() + TIMES_MS["day"])
 
     def work(store: Store, engine: Engine) -> OfStore:
-        found = engine.rows(_receipts(engine, wanted))
-        rows = [_row(one) for one in found]
-        rows += [each for one in found for each in _merged_events(one)]
+        found = [engine.rows(_receipts(engine, one)) for one in _conditions(wanted)]
+        rows = [_row(one) for part in found for one in part]
+        rows += [each for part in found for one in part for each in _merged_events(one)]
         rows += _events(engine, wanted, rows)
-        known = Known(rows, store.state.positions, len(found) > MOST_ROWS)
+        is_cut = any(len(part) > MOST_ROWS for part in found)
+        known = Known(rows, store.state.positions, is_cut)
         return OfStore(known, [*_notes(store, period)])
 
     return run_query(root, period, work, bounds)
 
 
-def _receipts(engine: Engine, wanted: Wanted) -> Sql:
+def _receipts(engine: Engine, chosen: Sql) -> Sql:
     columns = ", ".join(_column(name) for name in ReceiptRow._fields)
     events = ", ".join(f"{event}_at_ms" for event in _EVENTS)
-    chosen = _condition(wanted)
     text = (
         f"select {columns}, {events} from {engine.table('detail')} where {chosen.text} "
         f"order by responded_at_ms desc limit {MOST_ROWS + 1}"
@@ -67,26 +70,52 @@ def _column(name: str) -> str:
     return f"coalesce({name}, 0)" if name in _NUMBERS else name
 
 
-def _condition(wanted: Wanted) -> Sql:
-    parts: list[str] = []
-    values: dict[str, Any] = {}
+def _conditions(wanted: Wanted) -> list[Sql]:
+    """Return what has to hold of a receipt: any of these, each for a scan of its own.
+
+    In a scan DuckDB reads the column of an equation first, and the others only where it holds; of
+    two equations with an `or` between it reads all columns of all rows.
+    """
+    given = [*_of_push(wanted), *_of_recipient(wanted)]
+    of_trace = [*_of_trace(wanted)]
+    if wanted.either:
+        ways = [[one] for one in (*given, *of_trace)]
+    else:
+        ways = [[*given, one] for one in of_trace] or [given]
+    return [_all_of([*way, *_within(wanted)]) for way in ways]
+
+
+def _of_push(wanted: Wanted) -> Iterator[Sql]:
     if wanted.seq is not None:
-        parts.append("task_id = $task_id and seq = $seq")
-        values |= {"task_id": wanted.task_id, "seq": wanted.seq}
+        values = {"task_id": wanted.task_id, "seq": wanted.seq}
+        yield Sql("task_id = $task_id and seq = $seq", values)
+
+
+def _of_recipient(wanted: Wanted) -> Iterator[Sql]:
     if wanted.recipient_hash is not None:
-        parts.append("recipient_hash = $recipient_hash")
-        values["recipient_hash"] = wanted.recipient_hash
+        values = {"recipient_hash": wanted.recipient_hash}
+        yield Sql("recipient_hash = $recipient_hash", values)
+
+
+def _of_trace(wanted: Wanted) -> Iterator[Sql]:
+    """Yield how a trace is found: by its hash, and by its text in files that have no hashes yet."""
     if wanted.trace_id:
-        parts.append(f"trace_id = $trace_id or ({_OF_TRACE})")
-        values["trace_id"] = trace_key(wanted.trace_id)
-    text = (" or " if wanted.either else " and ").join(f"({part})" for part in parts)
+        text = {"trace_id": trace_key(wanted.trace_id)}
+        by_hash = {**text, "trace_hash": trace_hash(wanted.trace_id)}
+        yield Sql(f"trace_hash = $trace_hash and {_OF_TRACE}", by_hash)
+        yield Sql(f"trace_hash is null and {_OF_TRACE}", text)
+
+
+def _within(wanted: Wanted) -> Iterator[Sql]:
     if wanted.task_id and wanted.seq is None:
-        text = f"({text}) and task_id = $task_id"
-        values["task_id"] = wanted.task_id
+        yield Sql("task_id = $task_id", {"task_id": wanted.task_id})
     if wanted.apps is not None:
-        text = f"({text}) and list_contains($apps, app)"
-        values["apps"] = sorted(wanted.apps)
-    return Sql(text, values)
+        yield Sql("list_contains($apps, app)", {"apps": sorted(wanted.apps)})
+
+
+def _all_of(parts: Sequence[Sql]) -> Sql:
+    values = {name: value for part in parts for name, value in part.values.items()}
+    return Sql(" and ".join(part.text for part in parts), values)
 
 
 def _row(values: Sequence[Any]) -> ReceiptRow:

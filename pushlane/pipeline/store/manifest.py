@@ -171,13 +171,18 @@ T = TypeVar("T", "StoreState", "Manifest")
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """A Parquet file: its path below the generation, and the range of its rows' times."""
+    """A Parquet file: its path below the generation, and the range of its rows' times.
+
+    Files of a table with the same number of `columns`, as Parquet counts them, have the same ones;
+    0 is not known.
+    """
 
     path: str
     rows: int
     bytes: int
     min_ms: int = 0
     max_ms: int = 0
+    columns: int = 0
 
 
 Files = dict[str, dict[str, FileEntry]]

@@ -49,9 +49,10 @@ DETAIL = pa.schema(
         *_longs("displayed_at_ms", "clicked_at_ms"),
         ("sample_weight", pa.float64()),
         WAITS,
+        *_longs("trace_hash"),
     ]
 )
-"""Files of version 0.2 end before `waits`."""
+"""`util.trace_context` has what `trace_hash` is. Files of 0.2 end before `waits`."""
 EVENTS = pa.schema(
     [*_texts("task_id"), *_longs("seq"), *_texts("outcome"), *_longs("at_ms"), _ATTRIBUTES]
 )

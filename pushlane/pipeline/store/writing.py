@@ -181,4 +181,5 @@ def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
     column = TIME_COLUMN.get(table)
     low, high = column_range(footer, column) if column and footer.num_rows else (0, 0)
     name = str(path.relative_to(generation.folder))
-    return FileEntry(name, footer.num_rows, path.stat().st_size, min_ms=low, max_ms=high)
+    bytes_ = path.stat().st_size
+    return FileEntry(name, footer.num_rows, bytes_, low, high, columns=footer.num_columns)

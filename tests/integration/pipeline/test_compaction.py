@@ -16,9 +16,10 @@ from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.pipeline.store.manifest import make_current, next_generation
 from pushlane.pipeline.store.schema import DETAIL
 from pushlane.pipeline.store.writing import store_lock
+from pushlane.util.trace_context import trace_hash
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
-from tests.receipt_stores import make_store
+from tests.receipt_stores import OLDER, make_older, make_store
 
 MINUTE_MS = 60_000
 
@@ -82,12 +83,10 @@ def test_small_files_become_one_an_hour_with_the_events_in_their_rows(pipe):
 
 
 def test_a_store_of_an_older_version_is_read_and_written_on(pipe):
-    """Its files have no waits: rows of them say nothing, and newer ones do."""
-    pipe.append(body("a", [1, 2]))
+    """Its files have no waits: rows of them say nothing, and newer ones do. All get hashes."""
+    pipe.append(body("a", [1, 2], trace_id="t-9"))
     pipe.run()
-    for path in map(Path, open_store(pipe.root).files("detail")):
-        pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["waits"]), path)
-        path.with_name(f".{path.name}.crc").unlink()
+    make_older(pipe.root, open_store(pipe.root).files("detail"), OLDER[0])
     pipe.append(body("a", [3, 4], waits={"slot": 400}), body("a", [1], "clicked", attempt=0))
     pipe.run()
 
@@ -98,6 +97,8 @@ def test_a_store_of_an_older_version_is_read_and_written_on(pipe):
     told = [("slot", 400)]
     found = {row["seq"]: (row["waits"], row["clicked_at_ms"]) for row in pipe.rows("detail")}
     assert found == {1: (None, NOON_MS), 2: (None, None), 3: (told, None), 4: (told, None)}
+    hashes = {row["seq"]: row["trace_hash"] for row in pipe.rows("detail")}
+    assert hashes == {**dict.fromkeys((1, 2), trace_hash("t-9")), 3: 0, 4: 0}
 
 
 def test_merged_hours_and_days_equal_what_is_computed_from_the_minutes(pipe):

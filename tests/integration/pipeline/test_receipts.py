@@ -14,6 +14,7 @@ from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
 from pushlane.util.errors import ReceiptsGone
+from pushlane.util.trace_context import trace_hash
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 
@@ -85,6 +86,19 @@ def test_parts_of_waits_become_a_map_and_stages_of_their_own(pipe):
         ("wait.quiet", bucket_of(400)): 1,
         ("wait.slot", bucket_of(100)): 10,
     }
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("text", ["", "t-9", TRACE, PARENT, "ключ", "x" * 55, f"00-{'-' * 49}-01"])
+def test_spark_makes_the_hash_of_a_trace_as_readers_do(pipe, text):
+    pipe.append(body("a", [1], trace_id=text))
+    pipe.run()
+
+    [row] = pipe.rows("detail")
+    assert (row["trace_id"], row["trace_hash"]) == (text, trace_hash(text))
 
 
 def bucket_of(ms):

@@ -6,7 +6,6 @@ from collections import defaultdict
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from datasketches import hll_sketch, hll_union
 from hypothesis import given
@@ -21,9 +20,9 @@ from pushlane.pipeline.reports.query import Period
 from pushlane.pipeline.reports.query_runner import last_rows
 from pushlane.pipeline.reports.report import build_report
 from pushlane.pipeline.reports.sections import SentByLevel, lateness, recipients, wait_parts
-from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
+from pushlane.pipeline.store import CorruptStore, FileEntry, SampledBatch, Store, open_store
 from pushlane.pipeline.store.writing import open_writer
-from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
+from tests.receipt_stores import MINUTE_MS, NOON_MS, OLDER, make_older, make_store, store_of
 from tests.report_queries import MOST, PERIOD, counted, engine_on, query
 
 SPARK_SKETCH_OF_FIVE = bytes.fromhex(
@@ -110,8 +109,8 @@ def older(request, tmp_path):
     """A store of which files are as 0.2 wrote them: without waits."""
     root = make_store(tmp_path, receipts=400, batches=2)
     files = open_store(root).files("detail")
-    for path in {"all": files, "the first": files[:1], "the last": files[1:]}[request.param]:
-        pq.write_table(pq.read_table(path).drop_columns(["waits"]), path)
+    which = {"all": files, "the first": files[:1], "the last": files[1:]}[request.param]
+    make_older(root, which, OLDER[0])
     return root
 
 
@@ -313,7 +312,7 @@ def test_a_store_that_is_rewritten_meanwhile_is_asked_again(root, tmp_path, monk
     def open_anew(where):
         store = open_store(where)
         opened.append(store)
-        return _WithLostFile(where) if len(opened) == 1 else store
+        return _with_lost_file(where) if len(opened) == 1 else store
 
     monkeypatch.setattr(query_runner, "open_store", open_anew)
     assert query_runner.counts_of(root, query(), AnswerOptions(10)).counts.rows[0].n > 2_000
@@ -321,7 +320,7 @@ def test_a_store_that_is_rewritten_meanwhile_is_asked_again(root, tmp_path, monk
 
 
 def test_a_store_that_is_always_rewritten_is_given_up(root):
-    with Engine(_WithLostFile(root), root, PERIOD) as engine, pytest.raises(FilesMoved):
+    with Engine(_with_lost_file(root), root, PERIOD) as engine, pytest.raises(FilesMoved):
         engine.table("detail")
 
 
@@ -357,13 +356,9 @@ def test_a_stretch_that_was_sampled_is_told(tmp_path):
     assert report.notes(open_store(root), PERIOD) == []
 
 
-class _WithLostFile:
-    """A store that names a file which is gone."""
-
-    def __init__(self, root):
-        self._gone = str(root / "gone.parquet")
-
-    def files(self, *_):
-        return [self._gone]
-
-    counted = files
+def _with_lost_file(root):
+    """The store, which names a file that is gone."""
+    store = open_store(root)
+    gone = {"gone.parquet": FileEntry("gone.parquet", 1, 1, max_ms=2**60)}
+    files = {**store.state.files, "detail": gone, "minutes": gone}
+    return Store(store.generation, msgspec.structs.replace(store.state, files=files))
