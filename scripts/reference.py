@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import NODEFAULT
 from msgspec.inspect import (
+    BoolType,
     DictType,
     FloatType,
     IntType,
@@ -40,13 +41,13 @@ _SETTINGS = """# Settings
 
 *Written by `python -m scripts.reference` from `settings/__init__.py`; a test fails when it is not.*
 
-Each setting is given as a flag of some commands (`--slots 20`), as an environment variable
-(`PUSHLANE_SLOTS=20`) or in `pushlane.toml` in the working directory (`slots = 20`). A flag goes
-over a variable, and that over the file. `pushlane config` shows what is in force and from where.
-A value that cannot be used is refused at the start, with its name, where it stands and what fits.
-Names that end in `_s` are in seconds. Secrets are never shown.
+Give a setting as a flag of some commands (`--slots 20`), as an environment variable
+(`PUSHLANE_SLOTS=20`) or in `pushlane.toml` in the working directory (`slots = 20`). A flag wins
+over a variable, and a variable over the file. `pushlane config` shows each value and its origin. A
+wrong value is refused at the start, with its name, its origin and the values that fit. Names that
+end in `_s` are in seconds. Secrets are never shown.
 
-| setting | default | values | |
+| setting | default | values | meaning |
 |---|---|---|---|
 """
 
@@ -55,29 +56,29 @@ _METRICS = """# Metrics
 *Written by `python -m scripts.reference` from the definitions that collectors are made of; a test
 fails when it is not.*
 
-No label holds a recipient or a push, and tasks and apps are named for the ten largest backlogs
-alone: so there are never more series than levels, outcomes, reasons (20, then `other`) and sinks
-make. Counters are since the process started; those of all processes add up. A histogram has the
-usual `_bucket`, `_sum` and `_count`.
+Scrape them with Prometheus: every long-running command serves `/metrics` on `--metrics-port`
+([health](health.md)). The chart brings a dashboard for Grafana 10.1 or newer, alerts, and the
+recording rules that the dashboard needs (`charts/pushlane/dashboards`, `charts/pushlane/rules`).
+Give all processes of an installation the same `job` in one namespace.
+`python -m scripts.monitoring --docs URL` writes dashboard and alerts with links to your runbook.
 
-From the same definitions are a dashboard for Grafana 10.1 or newer and alerts for Prometheus, in
-`charts/pushlane/dashboards` and `charts/pushlane/rules`, with recording rules that the dashboard
-needs. Both take one `job` of a namespace for one installation: give all its processes the same.
-`python -m scripts.monitoring --docs URL` writes them with links to a runbook of yours.
+No label holds a recipient or a push. Tasks and apps appear only for the ten largest backlogs, and
+reasons for the first 20 (then `other`), so the number of series is bounded. Counters start with the
+process; add up those of all processes. A histogram has the usual `_bucket`, `_sum` and `_count`.
 """
 
 _SECTIONS = {
     Exporter.DISPATCHER: """## Of a dispatcher
 
-Served by `pushlane dispatch --metrics-port`, or in the registry that is given to `Dispatcher`. With
-`--workers` each sample has the label `worker` as well. What a processor registers with
-`prometheus_client` is served beside these, and so are the `process_…` and `python_…` metrics.
+Served by `pushlane dispatch --metrics-port`, or in the registry that you give to `Dispatcher`. With
+`--workers` each sample has the label `worker` as well. Metrics that your processor registers with
+`prometheus_client` are served, too, and so are the `process_…` and `python_…` metrics.
 """,
     Exporter.LEADER: """## Of the dispatcher that leads
 
-One dispatcher leads, whatever sinks it serves. It looks at all tasks every 5 s, and shows these of
-all processes; once it leads no more it shows none of them. Another takes over within 10 s.
-What the seconds to drain count is in [autoscaling.md](autoscaling.md).
+One dispatcher leads, whatever sinks it serves. It looks at all tasks every 5 s, and exports these
+for all processes together. If it ends, another takes over within 10 s. How the seconds to drain are
+counted is in [autoscaling](autoscaling.md).
 """,
     Exporter.EVERY: """## Of every process
 
@@ -89,7 +90,7 @@ Served by each command that has `--metrics-port`.
     Exporter.INGEST: "## Of `ingest`\n",
     Exporter.PRODUCER: """## Of a producer
 
-Shown by `REGISTRY.register(producer.collector())` ([producers.md](producers.md#stats)).
+Exported by `REGISTRY.register(producer.collector())` ([producers.md](producers.md#stats)).
 """,
 }
 
@@ -140,6 +141,8 @@ def _default(field: FieldInfo) -> str:
         return "none"
     if isinstance(value, str):
         return f"`{value}`" if value else "empty"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return f"{value:_g}" if value < 1_000_000 else f"{value:_.0f}"
 
 
@@ -154,6 +157,8 @@ def _one(info: Any) -> str:
     match info:
         case LiteralType(values=words):
             return ", ".join(f"`{word}`" for word in words)
+        case BoolType():
+            return "`true`, `false`"
         case IntType() | FloatType():
             return _range(info.gt, info.ge, info.le)
     if isinstance(info, DictType):
@@ -178,7 +183,7 @@ def metrics_page() -> str:
 
 
 def _rows(exporter: Exporter) -> Iterator[str]:
-    yield "| metric | kind | unit | labels | |\n|---|---|---|---|---|\n"
+    yield "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|\n"
     for one in METRICS:
         if one.exporter is exporter:
             labels = "; ".join(_label(name, values) for name, values in one.labels.items())

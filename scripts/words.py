@@ -21,16 +21,13 @@ STILL_TO_COME = frozenset(
     {
         "benchmarks",
         "cli-reference",
-        "doctor",
         "faults",
         "howto-fastapi",
         "howto-fcm-sms",
         "howto-flash-sale",
         "howto-local-time",
         "howto-login-codes",
-        "metrics",
         "python-reference",
-        "settings",
         "tracing",
     }
 )

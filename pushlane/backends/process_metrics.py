@@ -50,7 +50,7 @@ PROCESS_METRICS: tuple[ReadMetric[Folders], ...] = (
     _make.gauge(
         "disk_free_bytes",
         "bytes",
-        "Room that is left on the disk of a folder that the process uses",
+        "Free space on the disk of a folder that the process uses",
         _free,
         _DIR,
     ),

@@ -62,7 +62,7 @@ INGEST_METRICS: tuple[ReadMetric[Ingest], ...] = (
     _make.gauge(
         "ingest_lag",
         "records",
-        "By how much the source is ahead of what is done, for each partition of this process",
+        "Records that the source has beyond those done, for each partition of this process",
         _seen(lambda seen, at: max(0, seen.end - at)),
         _PARTITION,
     ),

@@ -103,7 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_audience: str = ""
     """Audience that these tokens must be for."""
     oidc_roles: str = ""
-    """What words of the issuer stand for: `pushlane-ops=operator,pushlane-admin=admin`."""
+    """Roles for words of the issuer: `pushlane-ops=operator,pushlane-admin=admin`."""
     oidc_role_claim: str = "roles"
     """Claim that has these words, as a list or a text; `a.b` is b within a."""
     oidc_apps_claim: str = ""
@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_requests_per_s: Annotated[float, Meta(ge=0.001, le=1e6)] | None = None
     """Requests a second that a bearer may make of each server, whatever tokens they show."""
     oidc_requests_claim: str = ""
-    """Claim that has this number for its bearer; who has no such claim keeps to the one above."""
+    """Claim that has this number for its bearer; without the claim the setting above holds."""
     oidc_client_id: str = ""
     """Name of the console at the issuer; with it people log in there (code flow with PKCE)."""
     oidc_client_secret_file: Path | None = None
@@ -123,12 +123,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     issuer leads back. Unless given, as it was asked for.
     """
     rules_over_http: bool = False
-    """Whether `pushlane serve` lets admins of all apps save rules. Who may do that may run code as
+    """Whether `pushlane serve` lets admins of all apps save rules. An admin can then run code as
     the user of `pushlane rules serve`.
     """
     session_key_file: Path | None = None
-    """File of the key that seals sessions of the console, the same for all processes of `serve`: 32
-    bytes in base64, older keys on lines behind it. Without it a session ends with its process.
+    """File of the key that encrypts sessions of the console, the same for all processes of `serve`:
+    32 bytes in base64, older keys on lines behind it. Without it a session ends with its process.
     """
     upload_max: Annotated[int, Meta(ge=1024)] = 1024**3
     """Most bytes of all files together that wait to be submitted at the console of a `serve`."""
@@ -165,7 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lane_quota_bytes: BytesOrKeep = 64 * 1024**3
     """Most bytes that a lane on Pulsar may hold, or `keep` for what its namespace says."""
     claim_timeout_s: Seconds = 15.0
-    """After sink_timeout_s: until a push that a lost process claimed is unknown."""
+    """Beyond sink_timeout_s: when a push that a lost process claimed counts as unknown."""
     retention_s: SecondsOrNone = 3600.0
     """How long a finished task's lane is kept for a replay."""
     dead_retention_s: SecondsOrNone = 2_592_000.0
@@ -179,7 +179,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     task_retention_s: Seconds = _TASKS_KEPT_S
     """How long an ended task is kept, with its key and its counts."""
     half_made_retention_s: Annotated[float, Meta(ge=60)] = 604_800.0
-    """How long a task stands whose submit or producer is gone; then it is ended."""
+    """How long a task is kept whose submit or producer ended before the task was complete."""
     receipts: Literal["off", "on", "required"] = "on"
     """Record outcomes; a full log drops its oldest (on) or holds pushes (required)."""
     receipts_partitions: Annotated[int, Meta(ge=1, le=64)] = 4
@@ -197,7 +197,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dead_addresses_days: Annotated[int, Meta(ge=1, le=3_650)] = 30
     """Days that dead addresses are listed and registrations known; they stay suppressed."""
     ledger_away: Literal["wait", "degrade"] = "wait"
-    """Without a ledger: wait for it, or deliver at least once."""
+    """While claims cannot be recorded: wait, or deliver at least once."""
     order_timeout_s: Seconds = 3_600.0
     """Longest that a push waits for an earlier one of its key."""
     drain_timeout_s: SecondsOrNone = 30.0
@@ -217,9 +217,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     given.
     """
     fanout_keep_s: Annotated[float, Meta(ge=3_600)] = 604_800.0
-    """How long a frozen audience stays that no fan-out goes on with."""
+    """How long the frozen audience of an abandoned fan-out is kept."""
     dedup_window_s: Seconds = 19_800.0
-    """How long Pulsar surely knows an idle producer; it forgets after 6 h by itself."""
+    """How long Pulsar is sure to remember an idle producer; by default it forgets after 6 h."""
     pipeline_detail_rate_per_s: Annotated[int, Meta(ge=0)] = 200_000
     """Receipts/s above which detail rows are sampled; 0 for never."""
     pipeline_detail_lag: Annotated[int, Meta(ge=0)] = 50_000

@@ -89,7 +89,7 @@ def _delayed_delivery(facts: PulsarFacts) -> Iterator[Remark]:
 @pulsar_check(
     "backlog-quota",
     "backlog quota and its policy; an eviction by size or by age",
-    "an eviction drops pushes that wait, and nobody is told; another quota holds up submits",
+    "an eviction drops pushes that wait, without notice; another quota holds up submits",
 )
 def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
     for name, found, policy in _missing(facts, "backlog_quota_map"):
@@ -117,7 +117,7 @@ def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
 @pulsar_check(
     "default-quota",
     "the broker's default quota, where a namespace has none of its own",
-    "an eviction would drop tasks from the journal",
+    "an eviction would drop tasks from the task topic",
 )
 def _default_quota(facts: PulsarFacts) -> Iterator[Remark]:
     """Look at the namespaces without a quota of their own: the journal's has the broker's."""
@@ -136,7 +136,7 @@ def _default_quota(facts: PulsarFacts) -> Iterator[Remark]:
 @pulsar_check(
     "subscription-expiry",
     "expiry of subscriptions that nobody reads by: off",
-    "a lane without its subscription has no pushes: they are lost, and nobody is told",
+    "a lane without its subscription has no pushes: they are lost without notice",
 )
 def _subscription_expiry(facts: PulsarFacts) -> Iterator[Remark]:
     default = facts.configuration.get_or({}).get("subscriptionExpirationTimeMinutes", "0")
@@ -185,7 +185,7 @@ NAMESPACE_CHECKS = (
         "error",
         "pushes end after a TTL",
         "message TTL of our namespaces: off",
-        "a push that waits for longer than the TTL is lost, and nobody is told",
+        "a push that waits for longer than the TTL is lost without notice",
     ),
     _backlog_quota,
     _default_quota,
@@ -229,8 +229,8 @@ NAMESPACE_CHECKS = (
         "compaction_threshold",
         "warning",
         "the journal is compacted otherwise",
-        "compaction of the journal",
-        "the journal grows for ever, and a rebuild of Redis takes longer each day",
+        "compaction of the task topic",
+        "the task topic grows for ever, and a rebuild of Redis takes longer each day",
     ),
 )
 
@@ -353,8 +353,8 @@ def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
 
 @pulsar_check(
     "journal-device",
-    "journal and ledgers on devices of their own, the journal on an SSD (with --bookie-url, on the "
-    "bookie's host)",
+    "`journalDirectories` and `ledgerDirectories` on devices of their own, the former on an SSD "
+    "(with --bookie-url, on the bookie's host)",
     "reads of old pushes, or the head of a disk, slow down every publish",
 )
 def _journal_device(facts: PulsarFacts) -> Iterator[Remark]:

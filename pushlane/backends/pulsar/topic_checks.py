@@ -234,7 +234,7 @@ def _age(one: TopicFacts) -> str:
 @pulsar_check(
     "blocked-lanes",
     "lanes that the broker holds back because of unacked messages",
-    "such a lane stands still, and nobody is told",
+    "such a lane stops without notice",
 )
 def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
     for one in facts.measured():

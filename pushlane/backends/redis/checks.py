@@ -202,7 +202,7 @@ def _clock(facts: RedisFacts) -> Iterator[Remark]:
 @_check(
     "redis-persistence",
     "appendonly, save, and whether the last write went well",
-    "tasks come back from the journal; counts, claims and caps do not",
+    "tasks come back from Pulsar; counts, claims and caps do not",
 )
 def _persistence(facts: RedisFacts) -> Iterator[Remark]:
     info = facts.info.get()
@@ -225,7 +225,7 @@ def _persistence(facts: RedisFacts) -> Iterator[Remark]:
 @_check(
     "redis-eviction",
     "maxmemory-policy: noeviction",
-    "an evicted key is a task, a count or a claim that is lost, and nobody is told",
+    "an evicted key is a task, a count or a claim that is lost without notice",
 )
 def _eviction(facts: RedisFacts) -> Iterator[Remark]:
     policy = str(facts.info.get().get("maxmemory_policy", "noeviction"))

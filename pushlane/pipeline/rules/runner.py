@@ -57,7 +57,7 @@ RULE_METRICS: tuple[ReadMetric[RuleStats], ...] = (
     _make.gauge(
         "rules_leader",
         "0 or 1",
-        "1 in the process that runs the rules; others stand by",
+        "1 in the process that runs the rules, 0 in a standby",
         lambda stats: stats.leads,
     ),
     _make.gauge(
