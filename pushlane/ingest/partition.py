@@ -282,5 +282,6 @@ def _body_of(
     offset = record.offset
     if not content.trace_id and (traceparent := record.traceparent):
         with suppress(OversizedPush):
-            return lane.encoded(offset, content._replace(trace_id=traceparent), submitted_at_ms)
+            traced = content._replace(trace_id=traceparent, tracestate=record.tracestate)
+            return lane.encoded(offset, traced, submitted_at_ms)
     return lane.encoded(offset, content, submitted_at_ms)

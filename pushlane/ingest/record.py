@@ -29,6 +29,12 @@ class Record(NamedTuple):
         given = [value or b"" for name, value in self.headers if name == "traceparent"]
         return given_traceparent(given[-1].decode("latin-1")) if given else ""
 
+    @property
+    def tracestate(self) -> str:
+        """What its headers of that name say together, whether it may travel or not."""
+        given = (value or b"" for name, value in self.headers if name == "tracestate")
+        return b",".join(given).decode("latin-1")
+
     def __repr__(self) -> str:
         return f"Record({self.partition}, {self.offset})"
 

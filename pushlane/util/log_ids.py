@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 
 from pushlane.core.ports import Delivery
@@ -32,14 +31,19 @@ def ids_of_one(batch: Sequence[Delivery]) -> dict[str, str]:
     return ids_of(batch[0].push, batch[0].traceparent) if len(batch) == 1 else {}
 
 
-@contextmanager
-def at_hand(batch: Sequence[Delivery]) -> Iterator[None]:
-    """Have the lines that code logs in here show the ids of its push."""
-    token = _AT_HAND.set(batch)
-    try:
-        yield
-    finally:
-        _AT_HAND.reset(token)
+class AtHand:
+    """Has the lines that code logs within it show the ids of its push."""
+
+    __slots__ = ("_batch", "_token")
+
+    def __init__(self, batch: Sequence[Delivery]) -> None:
+        self._batch = batch
+
+    def __enter__(self) -> None:
+        self._token = _AT_HAND.set(self._batch)
+
+    def __exit__(self, *_: object) -> None:
+        _AT_HAND.reset(self._token)
 
 
 def ids_at_hand() -> dict[str, str]:

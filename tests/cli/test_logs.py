@@ -13,7 +13,7 @@ from pushlane.cli.logs import keep_values_out, set_up_logs
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
-from pushlane.util.log_ids import at_hand
+from pushlane.util.log_ids import AtHand
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_a_line_of_other_code_has_those_of_the_push_at_hand(
     [one, two] = [Delivery(Push("t", seq, "somebody@x"), Level.HIGH) for seq in (1, 2)]
     set_up_logs("text")
     for batch in ([one], [one, two]):
-        with at_hand(batch):
+        with AtHand(batch):
             logging.getLogger("shop").warning("slow")
     logging.getLogger("shop").warning("done")
 

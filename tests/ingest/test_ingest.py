@@ -76,6 +76,31 @@ async def test_a_record_goes_on_in_the_trace_of_its_header(
         assert [push.trace_id for push in await pushes(backend)] == [trace_id]
 
 
+@pytest.mark.parametrize(
+    ("own", "states", "kept"),
+    [
+        ("", [b"a=1", b"b=2"], "a=1,b=2"),
+        ("", [None], ""),
+        ("", [b"\xff=1"], ""),
+        ("order 7", [b"a=1"], ""),
+    ],
+)
+async def test_a_record_s_tracestate_goes_along(
+    settings: Settings, own: str, states: list[bytes | None], kept: str
+) -> None:
+    log, named = Log(), [("tracestate", one) for one in states]
+    headers = [("traceparent", SPAN.encode()), *named]
+    log.of["0"] = [Record("0", 0, value("a", trace=own), headers=headers)]
+    mapping = compiled({"recipient": "device", "trace_id": "trace"}, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+
+        assert [(one.trace_id, one.tracestate) for one in await pushes(backend)] == [
+            (own or SPAN, kept)
+        ]
+
+
 async def test_a_header_that_a_push_has_no_room_for_is_left_out(settings: Settings) -> None:
     log = Log()
     log.of["0"] = [

@@ -33,7 +33,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, NO_SPAN, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
-from pushlane.util.log_ids import at_hand, ids_at_hand
+from pushlane.util.log_ids import AtHand, ids_at_hand
 from pushlane.util.texts import Raised, did_you_mean, raised
 from pushlane.util.threads import Threads
 from pushlane.util.trace_context import current_in_opentelemetry, read_traceparent
@@ -177,7 +177,7 @@ class ProcessorSink:
             return [Outcome.pause(why)] * len(batch)
         pushes = [delivery.push for delivery in batch]
         argument = pushes if self._takes_list else pushes[0]
-        with at_hand(batch):
+        with AtHand(batch):
             try:
                 async with asyncio.timeout(self._timeout_s) as deadline:
                     with _trace_of(batch):
