@@ -124,8 +124,10 @@ class TaskIndex:
         rows = self.rows
         if not word:
             return [*rows.values()]
-        ids = dict.fromkeys(self._names.with_word(word))  # one that came again is there twice
-        return [rows[task_id] for task_id in ids if task_id in rows]
+        ids: Iterable[str] = self._names.with_word(word)
+        if self._names.lines > len(rows):  # some are gone, and one that came again is there twice
+            ids = dict.fromkeys(ids)
+        return [row for row in map(rows.get, ids) if row is not None]
 
     def _begin(self) -> None:
         self.rows, self.unfinished, self._names = {}, {}, _Names()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,28 +34,48 @@ Value = float | str | None
 Place = tuple[bool, float | str, str]
 
 
-def _created(row: Row, now: TaskPicture | None) -> Value:
-    return row.created_at_ms
+Values = Callable[[Sequence["Row"], Mapping[str, "TaskPicture"]], list[Value]]
+"""Returns by what rows are sorted; one call is for all of them, which may be very many."""
 
 
-def _end(row: Row, now: TaskPicture | None) -> Value:
-    return row.finished_at_ms or (None if now is None else now.ends_at_ms)
+def _of_row(read: Callable[[Row], Value]) -> Values:
+    return lambda rows, by_id: [*map(read, rows)]
 
 
-_SORTS: Mapping[str, Callable[[Row, TaskPicture | None], Value]] = {
-    "created": _created,
-    "end": _end,
-    "name": lambda row, now: row.name.lower(),
-    "app": lambda row, now: row.app,
-    "level": lambda row, now: _LEVELS[row.level],
-    "quota": lambda row, now: row.quota,
-    "total": lambda row, now: row.total,
-    "left": lambda row, now: None if now is None else now.left,
-    "rate": lambda row, now: None if now is None else now.observed_per_s,
-    "entitled": lambda row, now: None if now is None else now.entitled_per_s,
-    "slots": lambda row, now: None if now is None else now.slots,
-    "state": lambda row, now: str(row.state if now is None else now.status.state),
-    "expires": lambda row, now: row.expires_at_ms or None,
+def _of_now(read: Callable[[TaskPicture], Value]) -> Values:
+    """Sort by what the picture has, which tasks that are finished are not in."""
+
+    def values(rows: Sequence[Row], by_id: Mapping[str, TaskPicture]) -> list[Value]:
+        tasks = [by_id.get(row.id) for row in rows]
+        return [None if one is None else read(one) for one in tasks]
+
+    return values
+
+
+def _ends(rows: Sequence[Row], by_id: Mapping[str, TaskPicture]) -> list[Value]:
+    going = _of_now(lambda now: now.ends_at_ms)(rows, by_id)
+    return [row.finished_at_ms or ends for row, ends in zip(rows, going, strict=True)]
+
+
+def _states(rows: Sequence[Row], by_id: Mapping[str, TaskPicture]) -> list[Value]:
+    going = _of_now(lambda now: str(now.status.state))(rows, by_id)
+    return [state or row.state.value for row, state in zip(rows, going, strict=True)]
+
+
+_SORTS: Mapping[str, Values] = {
+    "created": _of_row(operator.attrgetter("created_at_ms")),
+    "end": _ends,
+    "name": _of_row(lambda row: row.name.lower()),
+    "app": _of_row(operator.attrgetter("app")),
+    "level": _of_row(lambda row: _LEVELS[row.level]),
+    "quota": _of_row(operator.attrgetter("quota")),
+    "total": _of_row(operator.attrgetter("total")),
+    "left": _of_now(lambda now: now.left),
+    "rate": _of_now(lambda now: now.observed_per_s),
+    "entitled": _of_now(lambda now: now.entitled_per_s),
+    "slots": _of_now(lambda now: now.slots),
+    "state": _states,
+    "expires": _of_row(lambda row: row.expires_at_ms or None),
 }
 SORTS = tuple(word for name in _SORTS for word in (name, f"-{name}"))
 """By what tasks can be sorted; with a minus the largest first."""
@@ -192,12 +212,12 @@ class _Key:
 
     def __init__(self, sort: str, now: Picture) -> None:
         self._is_descending = sort.startswith("-")
-        self._value = _SORTS[sort.removeprefix("-")]
+        self._values = _SORTS[sort.removeprefix("-")]
         self._by_id = now.by_id
 
     def first(self, rows: list[Row], most: int, behind: Place | None) -> list[Place]:
         """Return the places of the first so many that come behind one; 0 for all."""
-        valued = [(self._value(row, self._by_id.get(row.id)), row) for row in rows]
+        valued = [*zip(self._values(rows, self._by_id), rows, strict=True)]
         if behind is None and most and len(rows) > _MANY:
             valued = self._among_first(valued, most)
         placed = [self._place(value, row) for value, row in valued]
@@ -211,11 +231,16 @@ class _Key:
 
     def _among_first(self, valued: list[tuple[Value, Row]], most: int) -> list[tuple[Value, Row]]:
         """Leave out what cannot be among the first: to put all in order would take long."""
-        first = self._choose(most, (value for value, _ in valued if value is not None))
+        known = [value for value, _ in valued if value is not None]
+        if self._is_descending:  # rows are oldest first: the largest come early, most often
+            known.reverse()
+        first = self._choose(most, known)
         if len(first) < most:
             return valued
-        comes = operator.ge if self._is_descending else operator.le
-        return [one for one in valued if one[0] is not None and comes(one[0], first[-1])]
+        last = first[-1]
+        if self._is_descending:
+            return [one for one in valued if one[0] is not None and one[0] >= last]
+        return [one for one in valued if one[0] is not None and one[0] <= last]
 
     def _place(self, value: Value, row: Row) -> Place:
         lacks = (value is None) is not self._is_descending
