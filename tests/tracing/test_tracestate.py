@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
-from pushlane import MemoryBackend, Producer, testing
+from pushlane import MemoryBackend, Producer, Settings, testing
 from pushlane.backends.process_metrics import process_collector
 from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, encode
+from pushlane.dispatcher.sinks.given import AnySink
 from pushlane.util.tracestate import MOST_BYTES, LeftOut, kept_tracestate, read_tracestate
 from tests.earlier_release import LAST, code_of, retried
+from tests.tracing.conftest import URL, Kept
 
 TRACEPARENT = f"00-{7:032x}-{8:016x}-01"
 LONGEST = f"a={'x' * 254},b={'y' * 253}"
@@ -72,21 +75,27 @@ def test_what_is_left_out_is_counted(
     assert shown["pushlane_tracestates_left_out"][0].value == count
 
 
-async def pushed(*, trace_id: str = "", body: str = "", **state: str) -> Push:
-    """The push of a producer, within a span with this tracestate."""
+async def pushed(
+    settings: Settings | None = None,
+    sink: AnySink | None = None,
+    *,
+    trace_id: str = "",
+    body: str = "",
+    **state: str,
+) -> list[Push]:
+    """What a receiver got of a producer's push, made within a span with this tracestate."""
     memory, receiver = MemoryBackend(), testing.Receiver()
     states = trace.TraceState(list(state.items()))
     context = trace.SpanContext(7, 8, False, trace.TraceFlags(1), states)
     async with Producer("orders", connect=memory.connect) as producer:
         with trace.use_span(trace.NonRecordingSpan(context)):
             await producer.apush("r", body=body, trace_id=trace_id)
-    await testing.run_until_idle(memory, receiver)
-    [found] = receiver.pushes
-    return found
+    await testing.run_until_idle(memory, sink or receiver, settings=settings)
+    return receiver.pushes
 
 
 async def test_a_producer_takes_that_of_the_current_span(left_out: type[LeftOut]) -> None:
-    found = await pushed(shop="1", b="2")
+    [found] = await pushed(shop="1", b="2")
 
     assert (found.trace_id, found.tracestate) == (TRACEPARENT, "shop=1,b=2")
     assert left_out.count == 0
@@ -95,24 +104,38 @@ async def test_a_producer_takes_that_of_the_current_span(left_out: type[LeftOut]
 async def test_with_a_trace_id_of_its_own_a_push_has_no_tracestate(
     left_out: type[LeftOut],
 ) -> None:
-    found = await pushed(trace_id="order 7", shop="1")
+    [found] = await pushed(trace_id="order 7", shop="1")
 
     assert (found.trace_id, found.tracestate) == ("order 7", "")
     assert left_out.count == 0
 
 
 async def test_one_that_is_too_long_is_left_out_and_the_push_goes(left_out: type[LeftOut]) -> None:
-    found = await pushed(a="x" * 256, b="y" * 256)
+    [found] = await pushed(a="x" * 256, b="y" * 256)
 
     assert (found.trace_id, found.tracestate) == (TRACEPARENT, "")
     assert left_out.count == 1
 
 
 async def test_a_push_that_is_too_large_with_it_goes_without(left_out: type[LeftOut]) -> None:
-    found = await pushed(body="x" * (MAX_PUSH_BYTES - 200), a="y" * 256)
+    [found] = await pushed(body="x" * (MAX_PUSH_BYTES - 200), a="y" * 256)
 
     assert (len(found.body), found.tracestate) == (MAX_PUSH_BYTES - 200, "")
     assert left_out.count == 1
+
+
+async def test_spans_have_it_as_samplers_write_rates_into_it(kept: Kept) -> None:
+    found: list[str] = []
+
+    def processor(push: Push) -> None:
+        with push.span("render"):
+            found.append(push.tracestate)
+
+    await pushed(Settings(trace_endpoint=URL), processor, ot="th:8")
+
+    assert found == ["ot=th:8"]
+    assert [span.context.trace_state.to_header() for span in kept.spans] == ["ot=th:8"] * 4
+    assert encode_spans(kept.spans).ByteSize()
 
 
 @pytest.mark.parametrize("waits", [None, b"w"])

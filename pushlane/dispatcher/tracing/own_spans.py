@@ -27,6 +27,7 @@ class OwnSpan(NamedTuple):
     push_id: str
     task_id: str
     name: str
+    tracestate: str
     place: TraceContext
     parent: TraceContext
     start_ns: int
@@ -72,7 +73,9 @@ class OwnSpans:
             start_ns = int(SteadyTime.tie_ms * _NS_A_MS) + began_ns
             times = start_ns, start_ns + took_ns
             self._export(
-                OwnSpan(push.push_id, push.task_id, str(name), place, parent, *times, error)
+                OwnSpan(
+                    push.push_id, push.task_id, str(name), tracestate, place, parent, *times, error
+                )
             )
 
 

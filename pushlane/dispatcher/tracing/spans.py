@@ -14,6 +14,7 @@ from pushlane.dispatcher.tracing.conventions import SpanOperation
 from pushlane.dispatcher.tracing.own_spans import OwnSpan
 from pushlane.dispatcher.tracing.sampling import attempt_id, span_id
 from pushlane.util.trace_context import TraceContext
+from pushlane.util.tracestate import read_tracestate
 from pushlane.version import VERSION
 
 FAILED = frozenset({Kind.RETRY, Kind.DEAD})
@@ -28,6 +29,7 @@ class Attempt(NamedTuple):
     """
 
     trace: TraceContext
+    tracestate: str
     push_id: str
     attempt_id: str
     task_id: str
@@ -53,6 +55,7 @@ class Attempt(NamedTuple):
         is_known = 0 < push.submitted_at_ms <= until_ms  # else of another clock
         return cls(
             trace,
+            read_tracestate(push.tracestate) if trace.span_id else "",
             push.push_id,
             attempt_id(push, sink),
             push.task_id,
@@ -120,7 +123,8 @@ class SpanMaker:
         of_attempt = {**common, names.SINK: one.sink, names.ATTEMPT: one.number}
         waited = {**of_attempt, **({} if one.sent_ms else told)}
         waited |= {names.WAIT + cause: spent_ms for cause, spent_ms in one.waits.items()}
-        span, began_ms = partial(self.span, trace_id), one.submitted_ms
+        state, began_ms = self._state(one.tracestate), one.submitted_ms
+        span = partial(self.span, trace_id, state=state)
         if one.number <= 1:
             own = create, one.trace.span_id, (began_ms, began_ms), common
             yield span(SpanOperation.CREATE, kinds.PRODUCER, *own, is_remote=True)
@@ -133,12 +137,12 @@ class SpanMaker:
 
     def of_own(self, own: OwnSpan) -> Iterator[Any]:
         """Make the span of a processor's own."""
-        api = self._api
+        api, state = self._api, self._state(own.tracestate)
         told = {names.MESSAGE_ID: own.push_id, names.TASK: own.task_id}
         yield self._span(
             own.name,
-            api.SpanContext(own.place.trace_id, own.place.span_id, False, self._sampled),
-            api.SpanContext(own.parent.trace_id, own.parent.span_id, False, self._sampled),
+            api.SpanContext(own.place.trace_id, own.place.span_id, False, self._sampled, state),
+            api.SpanContext(own.parent.trace_id, own.parent.span_id, False, self._sampled, state),
             self._resource,
             {**told, names.ERROR_TYPE: own.error} if own.error else told,
             kind=api.SpanKind.INTERNAL,
@@ -147,6 +151,9 @@ class SpanMaker:
             end_time=own.end_ns,
             instrumentation_scope=self._scope,
         )
+
+    def _state(self, tracestate: str) -> Any:
+        return self._api.TraceState.from_header([tracestate]) if tracestate else None
 
     def span(
         self,
@@ -158,6 +165,7 @@ class SpanMaker:
         times_ms: tuple[int, int],
         attributes: Mapping[str, Any],
         *,
+        state: Any = None,
         is_remote: bool = False,
         failed: bool = False,
     ) -> Any:
@@ -165,11 +173,11 @@ class SpanMaker:
         api, word = self._api, str(operation)
         parent = None
         if parent_id:
-            parent = api.SpanContext(trace_id, parent_id, is_remote, self._sampled)
+            parent = api.SpanContext(trace_id, parent_id, is_remote, self._sampled, state)
         start_ms, end_ms = times_ms
         return self._span(
             f"{word} {attributes[names.DESTINATION_TEMPLATE]}",
-            api.SpanContext(trace_id, own_id, False, self._sampled),
+            api.SpanContext(trace_id, own_id, False, self._sampled, state),
             parent,
             self._resource,
             {names.OPERATION_NAME: word, names.OPERATION_TYPE: word, **attributes},
