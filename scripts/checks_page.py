@@ -43,8 +43,8 @@ The broker does not know the settings of bookies: `--bookie-url` names the web s
 `GET /v1/doctor` and `Client.examine` show operators of all apps what doctor finds on a server. It
 looks once a minute at most, and only once at the processes.
 
-`pushlane stats-dump FILE` writes a new `.tar.gz` or `.json.gz` for a support request. Only its owner
-can read it. It holds the findings, stats and internal stats of topics, policies, the broker's
+`pushlane stats-dump FILE` writes a new `.tar.gz` or `.json.gz` for a support request. Only its
+owner can read it. It holds the findings, stats and internal stats of topics, policies, the broker's
 configuration, Redis' own report, settings, live processes and versions. It has ids of tasks, names
 of hosts and addresses of clients, but no secrets, tokens, recipients or payloads.
 

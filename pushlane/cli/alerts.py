@@ -152,7 +152,7 @@ def acknowledge(
 
 
 def remove(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
-    """Remove an alert; nothing more is told of it."""
+    """Remove an alert; its webhook gets no more messages."""
     removed = done(flags.settings(), RemoveAlert(name=name))
     if as_json:
         print_json(plain(removed))

@@ -71,7 +71,7 @@ class Connection:
         return self._open
 
     async def do(self, operation: Operation[Result], begun: Begun = untold) -> Result:
-        """Do one operation of the list, and return what it shows; `begun` is told of a new task."""
+        """Do one operation of the list, and return what it shows; `begun` gets each new task."""
         if self._remote is not None:
             self._refuse_other_loop()
             return await self._remote.do(operation)

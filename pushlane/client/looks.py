@@ -42,7 +42,7 @@ class LookOperations(Connection):
         return await self.do(GetOverview())
 
     async def now(self) -> NowView:
-        """Show who gets what of each sink, beside what they are entitled to, and what holds it."""
+        """Show who gets what of each sink, beside their fair share, and what holds it."""
         return await self.do(GetNow())
 
     async def hour(self, by: str = "level") -> HourView:

@@ -56,7 +56,7 @@ class ReportOperations(Connection):
         return await self.do(wanted)
 
     async def task_shares(self, task_id: str) -> TaskSharesView:
-        """Show what the task got over all of its life beside what it was entitled to.
+        """Show what the task got over all of its life beside its fair share.
 
         The store of reports answers: raises BadInput where there is none.
         """

@@ -109,8 +109,8 @@ class RuleOperations(Connection):
     async def run_rule(self, name: str, *, at_ms: int = 0) -> RuleRunView:
         """Ask for a run now, or once more for a time when it was due: `rules serve` makes it.
 
-        What waits already, or is done, is not asked for twice. Raises BadInput when it was not due
-        then.
+        A run that waits already, or is done, is not asked for twice. Raises BadInput when it was
+        not due then.
         """
         return await self.do(RunRule.made(name=name, at_ms=at_ms))
 
@@ -141,7 +141,7 @@ class RuleOperations(Connection):
         remind_s: Duration = 0,
         replace: bool = False,
     ) -> AlertView:
-        """Save an alert, of an app alone if it is named. It is told while `alerts run` runs.
+        """Save an alert, of an app alone if it is named. `alerts run` watches it.
 
         `when` is like `> 5%`, `to` the URL of a webhook. Raises BadInput for what cannot be, or
         when there is an alert of this name and it is not to `replace` that.
@@ -189,5 +189,5 @@ class RuleOperations(Connection):
         return await self.do(wanted)
 
     async def remove_alert(self, name: str) -> None:
-        """Remove an alert; nothing more is told of it."""
+        """Remove an alert; its webhook gets no more messages."""
         await self.do(RemoveAlert.made(name=name))

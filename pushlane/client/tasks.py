@@ -224,7 +224,7 @@ class TaskOperations(Connection):
     ) -> ReplayedView:
         """Send again, in a new task, the pushes that it has published since then (Unix ms).
 
-        Since when may be a datetime with a zone, too, a timedelta ago, or a text: a duration ago
+        The start may be a datetime with a zone, too, a timedelta ago, or a text: a duration ago
         like `2h`, or an ISO time. Raises InvalidChange when not all of that is retained, or there
         is none.
         """

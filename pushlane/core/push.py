@@ -171,7 +171,7 @@ def require_known(body: bytes, known: int, what: str = "a message on a lane") ->
 
 
 class Kind(StrEnum):
-    """What became of a push in its turn. Every kind but `RETRY` is its end."""
+    """The kind of an outcome. Each but `RETRY` ends the push."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
@@ -220,8 +220,8 @@ class Outcome(msgspec.Struct, frozen=True):
     and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat a push that
     arrived. `scope` is the thing that the outcome is about; None when the sink cannot tell whether
     the push or the sink itself is at fault. With `refuses_us` it refuses our credentials, and rests
-    until they are mended. `gone_at_ms` is when the provider found a dead address gone, 0 if it does
-    not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
+    until they are replaced. `gone_at_ms` is when the provider found a dead address gone, 0 if it
+    does not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
     `is_silent` says that the time ran out: a sink that is silent is not tried again as soon as one
     that answers, or refuses connections.
     """

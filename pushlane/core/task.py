@@ -102,32 +102,30 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     it is the same task. With `ordered`, pushes of one order key go one after another; with `dedupe`
     a recipient gets one push. `retention_s` is how long its lane is kept after its end. `reason`
     says why it is paused, or why it ended.
-    `total` is None until the submit seals it; `last_seq` is its last push's then, where its seqs
-    have steps. `fingerprint` is a hash of what was submitted, so that the same key with other
+    `total` is None until the submit has closed it; `last_seq` is its last push's then, where its
+    seqs have steps. `fingerprint` is a hash of what was submitted, so that the same key with other
     content is refused; `made_of` has short hashes of its parts, by which what differs can be named
     (`producers.task_builder`). Times are Unix milliseconds; 0 means unset. Nothing is sent before
     `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients are left alone, `zone`
-    (an IANA name) where those are whose push does not tell.
-    `has_later` tells that its later lane is open, where pushes wait for their time.
-    `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
-    `stalled_at_ms` is since when its submit or producer is known to be gone with it half-made.
-    `left_with` is how many pushes it had when its producer ended well and left it open.
-    `lane_dropped` tells that nothing of it can come off a lane any more.
-    `first_lane` is where its submit published all of its pushes, wherever it has moved since.
-    `bundle` is how many pushes a message of it has at most: 1 where older processes are to read
-    them; 0 until it is added, and when a version before 0.2.0 made it.
-    `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
-    the next for which it has an address. Without any it is the sink `default`. `reached` names
-    those behind the first that pushes have gone on to: their lanes are open.
-    `stop_if_dead` is the share of dead pushes that pauses it, as a text (`model.stop_rule`), and
-    `stopped` tells that it did: once resumed, the task is not paused for that again. What had ended
-    and failed when the rule was set anew does not count: `stop_since`.
+    (an IANA name) where those are whose push does not tell. `has_later` tells that its later lane
+    is open, where pushes wait for their time. `is_fed` tells that its pushes come one by one, until
+    its producer closes it. `stalled_at_ms` is when its submit or producer was found to be gone
+    before it was complete. `left_with` is how many pushes it had when its producer ended well and
+    left it open. `lane_dropped` tells that nothing of it can come off a lane any more. `first_lane`
+    is where its submit published all of its pushes, wherever it has moved since. `bundle` is how
+    many pushes a message of it has at most: 1 where older processes are to read them; 0 until it is
+    added, and when a version before 0.2.0 made it. `sinks` names where its pushes go: first to the
+    first; what cannot be delivered there goes on to the next for which it has an address. Without
+    any it is the sink `default`. `reached` names those behind the first that pushes have gone on
+    to: their lanes are open. `stop_if_dead` is the share of dead pushes that pauses it, as a text
+    (`model.stop_rule`), and `stopped` tells that it did: once resumed, the task is not paused for
+    that again. What had ended and failed when the rule was set anew does not count: `stop_since`.
     `zone_column` and `start_column` name the columns that told the zone, and the start, of each
-    push of a file: empty when there was none, None when nobody knows.
-    `first_expiry_ms` is the expiry of its submit, which its pushes carry, once it had another.
-    `recall_ms` is when what waits was let go earlier, until the leader has seen to that.
-    `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
-    version has stored with it (`model.task_bytes`): never shown.
+    push of a file: empty when there was none, None when nobody knows. `first_expiry_ms` is the
+    expiry of its submit, which its pushes carry, once it had another. `recall_ms` is when what
+    waits was let go earlier, until the leader has seen to that. `version` grows with every change.
+    `format` is that of the stored task, `unknown` what a newer version has stored with it
+    (`model.task_bytes`): never shown.
     """
 
     id: str

@@ -455,7 +455,7 @@ class Dispatcher:
             line.wake()
 
     def try_again(self, sink: str) -> None:
-        """Try a sink that rests at once: what it was refused for may have been mended."""
+        """Try a resting sink at once, for example after its credentials were replaced."""
         for line in self._lines:
             if line.name == sink:
                 line.outage.try_again()

@@ -97,7 +97,7 @@ class Subject(NamedTuple):
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one subject may take; None is no limit.
+    """The limits of one subject; None is no limit.
 
     `rate_per_s` is in cost units, as are `total_cost` and `cost_a_day`; `total` and `a_day` count
     pushes. `in_flight` is how many deliveries may be under way at once, over all processes.

@@ -331,7 +331,7 @@ class MeasureAlert(Operation[list[AlertFigure]], frozen=True, kw_only=True):
 
 
 class RemoveAlert(Operation[Removed], frozen=True, kw_only=True):
-    """Remove an alert; nothing more is told of it."""
+    """Remove an alert; its webhook gets no more messages."""
 
     method, path, role, of = "DELETE", "/alerts/{name}", Role.OPERATOR, Of.APP
     commands = ("alerts remove",)

@@ -126,7 +126,7 @@ class NowView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GetNow(Operation[NowView], frozen=True, kw_only=True):
-    """Show who gets what of each sink, beside what they are entitled to, and what holds it.
+    """Show who gets what of each sink, beside their fair share, and what holds it.
 
     Of what is away the last picture stays, with its age.
     """

@@ -263,7 +263,7 @@ class ResumeRule(Operation[RuleView], frozen=True, kw_only=True):
 class RunRule(Operation[RuleRunView], frozen=True, kw_only=True):
     """Ask for a run now, or once more for a time when it was due: `rules serve` makes it.
 
-    A paused rule is run, too. What waits already, or is done, is not asked for twice.
+    A paused rule is run, too. A run that waits already, or is done, is not asked for twice.
     """
 
     method, path, role, of = "POST", "/rules/{name}/run", Role.OPERATOR, Of.APP

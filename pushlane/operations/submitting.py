@@ -11,7 +11,7 @@ from pushlane.producers.request import Submitted
 
 
 class SubmitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The task of a submit, sealed but for one with `first`, and what the call did for it.
+    """The task of a submit, and what the call did for it. With `first` the task stays open.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
     says that an earlier submit of the key had stopped half-way, `already_done` that it had not:

@@ -97,11 +97,11 @@ class TaskNow(TaskView, frozen=True, kw_only=True):
     """A task with how many of its pushes have ended, each in which way, and how it goes.
 
     `shown_state` and `shown_reason` say how it stands, for people. `died_of`, `expired_for` and
-    `dropped_for` count by reason. `rate_per_s` and `eta_s` are absent where nobody knows, and so
-    are `entitled_per_s`, what it is entitled to as things are, and `slots`, those that it holds, as
-    processes said up to 5 s ago. Of one
-    that runs `unserved` are sinks that its pushes wait at and no live process serves, and `slow`
-    are processes in which its deliveries hold slots for so long that its turns come less often.
+    `dropped_for` count by reason. `rate_per_s` and `eta_s` are absent where nobody knows them. So
+    are `entitled_per_s`, its fair share now, and `slots`, those that it holds, as processes
+    reported up to 5 s ago. Of a running task `unserved` are sinks that its pushes wait at and no
+    live process serves. `slow` are processes in which its deliveries hold slots so long that its
+    turns come less often.
     """
 
     delivered: int

@@ -254,15 +254,14 @@ class Producer:
     the share of dead pushes that pauses the task, like `5%`. With `ordered` a push may go after
     another, and none may collapse. In the hours `quiet`, like `22:00-08:00`, recipients are left
     alone, by the clock of a push's own zone, else of `zone`, else UTC. A push is tried
-    `max_attempts` times, the settings' own unless given. Without a spool the task is sealed at
-    the end, or by a dispatcher once the process was killed. With one, a folder for this producer
-    alone, pushes outlive the process, and the next producer of that folder goes on with the same
-    task, until `close(seal=True)`; other options than before begin a new one. One that is open at
-    the interpreter's exit is closed then. The first push with nothing in it is warned of. Settings
-    are those of `PUSHLANE_*` and `pushlane.toml` unless given. Open it after a fork, not before. A
-    test may give it another way to a backend, like `MemoryBackend().connect`. With the setting
-    `url` it sends through a server of `pushlane serve`. Raises BadInput for an option that cannot
-    be.
+    `max_attempts` times, the settings' own unless given. Without a spool the task is closed at the
+    end, or by a dispatcher once the process was killed. With a spool, a folder for this producer
+    alone, pushes survive the process. The next producer of that folder continues the same task,
+    until `close(seal=True)`; other options begin a new one. One that is open at the interpreter's
+    exit is closed then. The first push with nothing in it is warned of. Settings are those of
+    `PUSHLANE_*` and `pushlane.toml` unless given. Open it after a fork, not before. A test may give
+    it another way to a backend, like `MemoryBackend().connect`. With the setting `url` it sends
+    through a server of `pushlane serve`. Raises BadInput for an option that cannot be.
     """
 
     def __init__(
@@ -426,10 +425,10 @@ class Producer:
     def close(self, *, seal: bool | None = None, timeout_s: float | timedelta | str = 30.0) -> None:
         """Accept no more, and wait at most so long until all is sent. Harmless when repeated.
 
-        What is left then stays in the spool. A sealed task is done once all of it was delivered;
-        without a spool it is sealed unless told otherwise. With one, `seal=True` holds even if what
-        is left is sent by a later producer. In a fork of its process it does nothing. Raises
-        Unreachable when pushes were left that no spool holds: they are lost. Says how many.
+        Pushes that are left stay in the spool. A closed task can be done; without a spool it is
+        closed unless `seal` is False. With one, `seal=True` holds even if a later producer sends
+        the rest. In a fork of its process it does nothing. Raises Unreachable when pushes were left
+        that no spool holds: they are lost. Says how many.
         """
         within_s = seconds("timeout_s", timeout_s, 0)
         background, store = self._background, self._store

@@ -63,9 +63,9 @@ class SubmitRequest(TaskOptions):
 
     `rate_per_s` and `in_flight` are limits that the task has before anything of it can go; the rate
     may be a text like `100/s`. One that is `paused` sends nothing until it is resumed. With `first`
-    only so many of the rows are published, and the task is not sealed: the same request without it
-    goes on with the rest, so it needs a key. With `test_to` only these addresses get something, in
-    a small task of its own (`producers.trial`).
+    only so many of the rows are published, and the task stays open: the same request without it
+    continues with the rest, so it needs a key. With `test_to` only these addresses get something,
+    in a small task of its own (`producers.trial`).
     """
 
     source: RowsInput
@@ -224,7 +224,7 @@ class SubmitProgress:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The task of a submit, sealed but for one with `first`, and what the call did for it.
+    """The task of a submit, and what the call did for it. With `first` the task stays open.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
     says that an earlier submit of the key had stopped half-way, `already_done` that it had not:

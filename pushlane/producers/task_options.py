@@ -77,7 +77,7 @@ LONGEST_RETENTION_S = 366 * 86_400
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """Everything that a task is asked to be, apart from its rows.
+    """The options of a task, apart from its rows.
 
     `recipient` names the column of recipients; `title` and `body` are templates. `data` names
     columns that go along in `Push.data`. Rows with the same value in the column `ordered_by` are

@@ -37,9 +37,9 @@ class MemoryBackend:
     """A store in the memory of this process, for tests of what submits, pushes and delivers.
 
     `connect` is for it what `pushlane.connect` is for the backend of some settings. Each connection
-    is like a process of its own; all see the same tasks and lanes. What one has taken and not acked
-    comes back when it ends. `clock_ms` tells Unix milliseconds; of a clock that is set on by hand,
-    tell `clock_was_set`.
+    is like a process of its own; all see the same tasks and lanes. Pushes that one took and did not
+    acknowledge come back when it ends. `clock_ms` tells Unix milliseconds; of a clock that is set
+    on by hand, tell `clock_was_set`.
 
         memory = MemoryBackend()
         async with Client(connect=memory.connect) as client, memory.connect() as backend:
