@@ -21,7 +21,6 @@ STILL_TO_COME = frozenset(
     {
         "benchmarks",
         "cli-reference",
-        "faults",
         "howto-fastapi",
         "howto-fcm-sms",
         "howto-flash-sale",

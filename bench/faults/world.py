@@ -23,7 +23,7 @@ from pushlane.settings import Settings, load
 EMBEDDED = ("embedded",)
 SMALL_DISK = ("embedded on a small disk",)
 PULSAR = ("pulsar",)
-SYNCED = ("pulsar, journal synced",)
+SYNCED = ("pulsar, disk synced",)
 CLUSTER = ("pulsar cluster",)
 _SMALL_DISK_BYTES = 48 << 20
 _POOL_LANES = 1
