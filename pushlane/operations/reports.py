@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pushlane.core.errors import BadInput
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import now_ms
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.model.receipt import Event
@@ -255,8 +255,10 @@ class GetReport(_Asked[ReportView], frozen=True, kw_only=True):
             with _told(of):
                 query, submitted = self.query(of, self.by, at.apps)
                 if at.settings.has_reports:
+                    behind = await _behind(at)
                     work = partial(_of_store, at.settings, self, query, submitted, options, bounds)
-                    return await at.reads.in_thread(work)
+                    view = await at.reads.in_thread(work)
+                    return msgspec.structs.replace(view, notes=[*view.notes, *behind])
                 return await _of_log(at, self, query, submitted, options)
 
 
@@ -318,6 +320,7 @@ class GetTaskShares(Operation[TaskSharesView], frozen=True, kw_only=True):
             raise BadInput(f"there is no store of reports: {_STORE}")
         async with at.reads.one():
             root, bounds = at.settings.reports_root, at.reads.bounds
+            behind = await _behind(at)
             found = await at.reads.in_thread(
                 lambda: _runner().shares_of(root, task.id, task.chain, bounds)
             )
@@ -326,7 +329,21 @@ class GetTaskShares(Operation[TaskSharesView], frozen=True, kw_only=True):
             TaskPointView(one.at_ms, _per_s(one.n, step_s), _per_s(one.entitled * one.of, step_s))
             for one in found.shares
         ]
-        return TaskSharesView(task.id, step_s, points, found.notes)
+        return TaskSharesView(task.id, step_s, points, [*found.notes, *behind])
+
+
+async def _behind(at: Session) -> list[str]:
+    """Say what of the log the store of reports has not read; nothing where nobody knows."""
+    with needs_extra("pipeline"):
+        from pushlane.pipeline.alerts.measure import lag_of
+    try:
+        bodies = await lag_of(at.backend.receipts, at.settings.reports_root)
+    except Unreachable:  # the store answers all the same
+        return []
+    if not bodies:
+        return []
+    some = "entry" if bodies == 1 else f"{bodies:,} entries"
+    return [f"the newest {some} of the log are not read yet: `pushlane pipeline run` does that"]
 
 
 def _per_s(pushes: float, step_s: int) -> float:

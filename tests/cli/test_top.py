@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import struct
+import subprocess
 import sys
+import termios
+from fcntl import ioctl
+from pathlib import Path
 
 import pytest
 
 from pushlane.operations.now import NowView
 from tests.cli.test_main import loaded_by
 from tests.command import Command
+
+ROOT = Path(__file__).parents[2]
+LEAVES = b"\x1b[?1049l"
+"""How a terminal is told to show again what was there before."""
 
 
 def test_once_says_how_it_stands_and_who_gets_what(command: Command) -> None:
@@ -91,3 +103,33 @@ def test_once_loads_no_screen(words: list[str], command: Command) -> None:
     command.submit("high", 1)
 
     assert "textual" not in loaded_by(command.folder, words)
+
+
+def test_in_a_real_terminal_it_draws_and_q_leaves_it_as_it_was(command: Command) -> None:
+    command.submit("high", 3, "--name", "sale")
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    before = termios.tcgetattr(ours)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pushlane", "top"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "NO_COLOR": "1"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    written = b""
+    while b"ENTITLED" not in written:
+        written += os.read(ours, 65_536)
+    os.write(ours, b"2")
+    while b"sale" not in written:
+        written += os.read(ours, 65_536)
+    os.write(ours, b"q")
+    while LEAVES not in written:
+        written += os.read(ours, 65_536)
+
+    assert process.wait(60) == 0
+    assert termios.tcgetattr(ours) == before
+    assert not re.search(rb"\x1b\[[0-9;]*(3[0-7]|[34]8;)[0-9;]*m", written), "no colour"
+    os.close(ours)

@@ -7,11 +7,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from pushlane import BadInput, MemoryBackend, Settings
 from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, Task, now_ms
 from pushlane.model.access import Access, Role
@@ -72,6 +74,19 @@ async def test_it_counts_what_is_of_the_apps_of_a_caller(
         assert ours.total is not None
         assert ours.total["n"] == 3
         assert {one.app for one in rows} == {"shop"}
+
+
+async def test_a_store_that_is_behind_the_log_says_so(
+    reported: Reported, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reported() as backend:
+        report = await do(backend, settings, ADMIN, GetReport(by="app"))
+        monkeypatch.setattr(backend.receipts, "lag", AsyncMock(side_effect=Unreachable("away")))
+        away = await do(backend, settings, ADMIN, GetReport(by="app"))
+
+    told = [one for one in report.notes if "of the log are not read yet" in one]
+    assert len(told) == settings.has_reports
+    assert "are not read yet" not in str(away.notes)
 
 
 @pytest.mark.parametrize("asked", [GetReport(task="of-bank"), GetReport(where=("task=of-bank",))])
