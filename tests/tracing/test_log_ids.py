@@ -13,8 +13,9 @@ from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.checked_sink import CheckedSink
 from pushlane.dispatcher.sinks.http_client import Posts
-from pushlane.dispatcher.sinks.processor import ProcessorSink
-from pushlane.util.log_ids import ids_at_hand, ids_of
+from pushlane.dispatcher.sinks.processor import ProcessorSink, RaisedLog
+from pushlane.util.log_ids import AtHand, ids_at_hand, ids_of
+from pushlane.util.texts import Raised
 from tests.core.support import MemorySink
 
 TRACE_ID = f"{7:032x}"
@@ -111,3 +112,13 @@ async def test_what_a_processor_logs_has_the_ids_of_its_push(
     assert told(caplog, "processor_raised") == [IDS]
     assert ids_at_hand() == {}
     assert "somebody" not in caplog.text
+
+
+def test_a_line_that_counts_errors_names_no_push(caplog: pytest.LogCaptureFixture) -> None:
+    times, error = iter((0.0, 60.0)), Raised("KeyError", ("shop.py:12 in send",))
+    heard = RaisedLog("shop:send", lambda: next(times))
+    for seq in (1, 2):
+        with AtHand([delivery(seq)]):
+            heard.hear(error)
+
+    assert told(caplog, "processor_raised") == [IDS, {}]

@@ -81,7 +81,8 @@ class RaisedLog:
         self._told_s[error] = now_s
 
     def _tell(self, error: Raised, count: str) -> None:
-        extra = {"action": "processor_raised", **ids_at_hand()}
+        ids = {} if count else ids_at_hand()  # a line that counts is about many
+        extra = {"action": "processor_raised", **ids}
         log.warning("processor %s raised %s%s", self._name, error.told, count, extra=extra)
 
 

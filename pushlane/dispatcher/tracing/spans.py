@@ -55,7 +55,7 @@ class Attempt(NamedTuple):
         is_known = 0 < push.submitted_at_ms <= until_ms  # else of another clock
         return cls(
             trace,
-            read_tracestate(push.tracestate) if trace.span_id else "",
+            read_tracestate(push.tracestate) if push.tracestate and trace.span_id else "",
             push.push_id,
             attempt_id(push, sink),
             push.task_id,
