@@ -60,6 +60,7 @@ FIELDS = {
     "payloads": maps,
     "key": st.sampled_from(["", "order-7"]) | texts,
     "waits": st.none() | st.binary(max_size=30),
+    "tracestate": st.sampled_from(["", "a=1"]) | texts,
 }
 """Draws for each field of docs/wire.md behind task id and seq, in its order."""
 
