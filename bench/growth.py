@@ -95,7 +95,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         shown += [
             at_most("an emptied Redis is filled again in, s", result["rebuild_s"], _REBUILT_S),
             Figure("keys left in Redis", f"{result['redis_keys_left']}"),
-            Figure("bytes of the journal, before and after", _change(result, "journal_bytes")),
+            Figure("bytes of the task topic, before and after", _change(result, "journal_bytes")),
         ]
     else:
         shown.append(Figure("bytes of the store, before and after", _change(result, "store_bytes")))

@@ -71,7 +71,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     return [
         Figure("tasks in Redis again", f"{there:,}", f"{wanted:,}", there == wanted),
         exactly(f"fills, with {PROCESSES} processes that ask", result["refill_fills"], 1),
-        exactly("readings of the journal", result["refill_readings"], 1),
+        exactly("readings of the task topic", result["refill_readings"], 1),
         Figure("and all of them are filled in within, s", f"{result['refill_s']:g}"),
         at_most("peak memory of the process that fills, MiB", result["refill_mib"], _MOST_MIB),
         Figure("longest command of Redis over 10 ms, ms", f"{result['refill_blocked_ms']:g}"),

@@ -19,7 +19,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 STILL_TO_COME = frozenset(
     {
-        "benchmarks",
         "cli-reference",
         "howto-fastapi",
         "howto-fcm-sms",
