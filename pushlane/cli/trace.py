@@ -20,10 +20,10 @@ from pushlane.cli.render import plain as printable
 from pushlane.cli.render import print_fields, print_json
 from pushlane.core.task import now_ms
 from pushlane.model.times import parse_since
-from pushlane.operations.steps import SUBMITTED, StepView
+from pushlane.operations.steps import StepView, clock_text, step_text
 from pushlane.operations.tracing import TracedPush, TracePushes, TraceView
 from pushlane.operations.views import plain
-from pushlane.operations.waits import label, took_text
+from pushlane.operations.waits import took_text
 
 _AT = 23  # of a time in UTC with its ms
 _TOOK = 8
@@ -104,40 +104,8 @@ def _at_text(at_ms: int) -> str:
 
 
 def _what(step: StepView) -> str:
-    told = _told(step)
-    return f"{told} ({_clock_text(step)})" if step.clock_off_ms else told
-
-
-def _told(step: StepView) -> str:
-    match step.what:
-        case "wait":
-            return _wait_text(step)
-        case "attempt":
-            return f"attempt {step.attempt} at {step.sink}: {_answer(step)}"
-        case "missing":
-            return f"receipts are missing here: there were attempts up to {step.attempt}"
-        case "end":
-            return _answer(step)
-        case "event":
-            return f"{step.outcome}, says the device"
-    return step.what
-
-
-def _wait_text(step: StepView) -> str:
-    if step.cause:
-        return f"waited: {label(step.cause)}"
-    return "waited; for what is not known: an older version wrote the receipt"
-
-
-def _answer(step: StepView) -> str:
-    return f"{step.outcome}, {step.reason}" if step.reason else step.outcome
-
-
-def _clock_text(step: StepView) -> str:
-    off = took_text(abs(step.clock_off_ms))
-    if step.what == SUBMITTED:
-        return f"its clock is ahead of the dispatcher's, by {off} at least"
-    return f"its clock is behind that of the step before, by {off} at least"
+    told, clocks = step_text(step), clock_text(step)
+    return f"{told} ({clocks})" if clocks else told
 
 
 def _tell(found: TraceView) -> None:

@@ -488,11 +488,11 @@ def _to_another(request: Request, error: PushlaneError) -> Response | None:
 
     A balancer leads it there sooner or later. None when it has tried so often that there is none.
     """
-    given = request.query_params.get(_HOP, "0")
-    hop = int(given) + 1 if given.isdecimal() else 1
-    if not isinstance(error, KeptElsewhere) or hop > _MOST_HOPS:
+    hops = {str(number): number for number in range(_MOST_HOPS)}
+    hop = hops.get(request.query_params.get(_HOP, "0"))
+    if not isinstance(error, KeptElsewhere) or hop is None:
         return None
-    headers = {"Location": f"?{_HOP}={hop}", "Connection": "close", "Cache-Control": "no-store"}
+    headers = {"Location": f"?{_HOP}={hop + 1}", "Connection": "close", "Cache-Control": "no-store"}
     return Response(status_code=HTTPStatus.TEMPORARY_REDIRECT, headers=headers)
 
 

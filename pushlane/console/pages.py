@@ -26,6 +26,7 @@ from pushlane.console.commands import command_of
 from pushlane.door.drafts import Drafts
 from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
+from pushlane.operations.steps import clock_text, step_text
 from pushlane.operations.waits import label, parts_of, sentence, took_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -155,6 +156,7 @@ def environment(assets: Assets) -> Environment:
     )
     made.filters |= {
         "time": time,
+        "exact": exact_time,
         "zoned": zoned,
         "count": count,
         "fields": fields_text,
@@ -163,6 +165,8 @@ def environment(assets: Assets) -> Environment:
         "took": took_text,
         "parts": parts_of,
         "label": label,
+        "step": step_text,
+        "clocks": clock_text,
         "meaning": sentence,
     }
     made.globals |= {"asset": assets.url, "nonce": NONCE, "form_token": FORM_TOKEN}
@@ -174,6 +178,14 @@ def time(at_ms: int) -> Markup:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     machine = at.isoformat(timespec="milliseconds")
     return Markup('<time datetime="{}">{} UTC</time>').format(machine, f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+def exact_time(at_ms: int) -> Markup:
+    """Return the same to the millisecond."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    machine = at.isoformat(timespec="milliseconds")
+    shown = f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03}"
+    return Markup('<time class="exact" datetime="{}">{} UTC</time>').format(machine, shown)
 
 
 def zoned(text: str) -> Markup:

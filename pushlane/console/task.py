@@ -13,7 +13,7 @@ from pushlane.core.errors import PushlaneError
 from pushlane.core.task import MAX_QUOTA, State, now_ms
 from pushlane.operations.dead import ListDead, RetryDead
 from pushlane.operations.hour import HOUR_MS, GetTaskHour
-from pushlane.operations.looks import GetPush, GetResults, ListReceipts, WhyTask
+from pushlane.operations.looks import GetResults, ListReceipts, WhyTask
 from pushlane.operations.operation import Operation, Role
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.recipients import CheckSuppressed
@@ -28,6 +28,7 @@ from pushlane.operations.tasks import (
     ResumeTask,
     SetQuota,
 )
+from pushlane.operations.tracing import OF_RECIPIENT, OF_TRACE, TracePushes
 from pushlane.util.errors import NotFound
 
 _DEAD_SHOWN = 20
@@ -151,21 +152,31 @@ DEAD = part_of_task("dead", ListDead, _dead)
 
 
 async def _push(ask: Ask) -> Mapping[str, Any]:
-    """Return one push by its id, or by its task and number; what it holds if a form asks for it."""
+    """Return the story of a push by its id, or its task and number, or of all of a trace.
+
+    What a push holds is told if a form asks for it.
+    """
     task, seq = ask.query.get("task", ""), ask.query.get("seq", "")
     named = ask.query.get("push", "").strip() or (f"{task}-{seq}" if task or seq else "")
     may_reveal = ask.caller.access.role.may(Role.OPERATOR)
     if not named:
-        return {"push": None, "may_reveal": may_reveal, "is_asked": False}
+        return {"found": None, "may_reveal": may_reveal, "is_asked": False}
     is_asked = bool(ask.query.get("reveal"))
-    push = await ask.do(GetPush(push=named, reveal=is_asked))
+    found = await ask.do(TracePushes.made(what=named, reveal=is_asked))
+    told = {"found": found, "may_reveal": may_reveal, "is_asked": is_asked}
+    if found.of == OF_RECIPIENT:
+        raise NotFound("no push and no trace has this id")  # who looks for people has a form
+    if found.of == OF_TRACE:
+        return {"title": "Trace", **told}
+    [push] = found.pushes
     if may_reveal and not is_asked:
-        ask.asked.append(GetPush(push=push.push, reveal=True))
-    told = {"push": push, "may_reveal": may_reveal, "is_asked": is_asked}
+        ask.asked.append(TracePushes(what=push.push, reveal=True))
     return {"title": f"Push {push.push}", **told}
 
 
-PUSH = Page("/push", "Push", "push.html", GetPush, _push, ("push", "task", "seq"), is_live=False)
+PUSH = Page(
+    "/push", "Push", "push.html", TracePushes, _push, ("push", "task", "seq"), is_live=False
+)
 
 
 async def _recipient(ask: Ask) -> Mapping[str, Any]:

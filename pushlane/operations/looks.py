@@ -443,7 +443,7 @@ class PushView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waited(self) -> str:
         """Say where its wait went up to its last attempt; a dash if it was not sent."""
-        return next((row.waited for row in reversed(self.receipts) if row.waited != "-"), "-")
+        return told_if_sent(self.waits, max((r.dispatched_at_ms for r in self.receipts), default=0))
 
 
 SomePush = TypeVar("SomePush", bound=PushView)
@@ -606,6 +606,7 @@ def push_view(
     task_id, seq = push
     end = next((row for row in story.rows if row.outcome in ENDS), None)
     sent = [row for row in story.rows if row.dispatched_at_ms or row.waits]
+    last = max(sent, key=lambda row: (row.attempt, row.responded_at_ms), default=None)
     return kind(
         push=f"{task_id}-{seq}",
         task_id=task_id,
@@ -616,7 +617,7 @@ def push_view(
         outcome=end.outcome if end else None,
         reason=end.reason if end else None,
         receipts=_rows(story),
-        waits=sent[-1].waits if sent else None,
+        waits=last.waits if last else None,
         is_cut=story.is_cut,
         unread=story.unread,
         notes=story.notes,

@@ -1,4 +1,4 @@
-"""The story of a push step by step: in the order of its attempts, not of clocks, which differ."""
+"""The story of a push step by step, and its words: attempts in order, whatever clocks say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from pushlane.model.receipt import Event
 from pushlane.model.waits import Cause
 from pushlane.operations.looks import ReceiptView
+from pushlane.operations.waits import label, took_text
 
 SUBMITTED, WAIT, ATTEMPT, MISSING, END, EVENT = (
     "submitted",
@@ -41,6 +42,38 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = ""
     reason: str = ""
     clock_off_ms: int = 0
+
+
+def step_text(step: StepView) -> str:
+    """Say what a step is, without its times."""
+    match step.what:
+        case "wait":
+            if step.cause:
+                return f"waited: {label(step.cause)}"
+            return "waited; for what is not known: an older version wrote the receipt"
+        case "attempt":
+            return f"attempt {step.attempt} at {step.sink}: {_answer_text(step)}"
+        case "missing":
+            return f"receipts are missing here: there were attempts up to {step.attempt}"
+        case "end":
+            return _answer_text(step)
+        case "event":
+            return f"{step.outcome}, says the device"
+    return step.what
+
+
+def clock_text(step: StepView) -> str:
+    """Say by how much clocks differ at a step; empty where they contradict nothing."""
+    if not step.clock_off_ms:
+        return ""
+    off = took_text(abs(step.clock_off_ms))
+    if step.what == SUBMITTED:
+        return f"its clock is ahead of the dispatcher's, by {off} at least"
+    return f"its clock is behind that of the step before, by {off} at least"
+
+
+def _answer_text(step: StepView) -> str:
+    return f"{step.outcome}, {step.reason}" if step.reason else step.outcome
 
 
 def steps_of(receipts: Sequence[ReceiptView]) -> list[StepView]:

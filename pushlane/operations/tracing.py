@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pushlane.diagnosis.story import PushKey, Story, Wanted
 
 MOST_PUSHES = 20
-PUSH, TRACE, RECIPIENT = "push", "trace", "recipient"
+OF_PUSH, OF_TRACE, OF_RECIPIENT = "push", "trace", "recipient"
 _UNTRIED = "pushes that wait for their first attempt have no receipt yet, and are not among these"
 
 
@@ -103,7 +103,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
         wanted = await self._wanted(at, task, key)
         story = await read_story(at, wanted)
         of = self._of(task, key, story)
-        if self.reveal and of != PUSH:
+        if self.reveal and of != OF_PUSH:
             raise BadInput("one push at a time is revealed: name it, TASK-SEQ")
         found = _by_push(story)
         if task is not None and key is not None:
@@ -116,7 +116,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             is_cut=story.is_cut,
             unread=story.unread,
             source=story.source,
-            notes=[*story.notes, *([] if of == PUSH else [_UNTRIED])],
+            notes=[*story.notes, *([] if of == OF_PUSH else [_UNTRIED])],
         )
 
     async def _named(self, at: Session) -> tuple[Task | None, PushKey | None]:
@@ -150,7 +150,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
     def _of(self, task: Task | None, key: PushKey | None, story: Story) -> str:
         """Return what the word was. Raises NotFound if nothing is known of it."""
         if task is not None or any((row.task_id, row.seq) == key for row in story.rows):
-            return PUSH
+            return OF_PUSH
         if not story.rows:
             raise NotFound(
                 f"that is no push (TASK-SEQ) of a task that there is, and {story.source} has no "
@@ -159,7 +159,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
                 f"with another receipts_key{'' if self.since_ms is None else ', or older'}"
             )
         traces = {trace_key(row.trace_id) for row in story.rows}
-        return TRACE if trace_key(self.what) in traces else RECIPIENT
+        return OF_TRACE if trace_key(self.what) in traces else OF_RECIPIENT
 
     async def _told(
         self, at: Session, shown: Sequence[PushKey], found: dict[PushKey, list[ReceiptRow]]

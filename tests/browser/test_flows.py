@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.task import now_ms
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.tasks import GetTask
 from tests.browser.conftest import Served, Visitor
-from tests.browser.test_console import Come
+from tests.browser.test_console import WIDTHS, Come, found_by_axe, shown
 from tests.browser.test_tasks import filled
+from tests.receipt_bodies import body
 
 pytestmark = pytest.mark.xdist_group("browser")
 __all__ = ["filled"]
@@ -70,3 +73,41 @@ def test_a_push_is_looked_up_and_revealed_and_the_audit_knows(
     me.sees("That you looked is in the audit.")
     assert "ada" in me.page.inner_text("main dl")
     assert any(one.subject == "push/sale-900" for one in filled.do(ListAudit()))
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+async def _traced(backend: Backend) -> None:
+    """Two pushes of one trace: the first was tried twice, and the second clock is behind."""
+    at_ms = now_ms() - 3_000_000
+    quiet = {"quiet": 2_460_000, "slot": 18_000}
+    again = quiet | {"tried": 100, "retry": 2_000, "share": 93_000}
+    told = [
+        body("sale", [7], "retry", at_ms=at_ms, reason="HTTP 503: busy", waits=quiet),
+        body("sale", [7], at_ms=at_ms - 4_000, attempt=3, waits=again, trace_id=TRACE),
+        body("sale", [7], "clicked", at_ms=at_ms + 90_000, attempt=0),
+        body("sale", [8], "dead", at_ms=at_ms, reason="HTTP 410", trace_id=TRACE),
+    ]
+    await backend.receipts.append(told)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_the_steps_of_a_push_lead_to_those_of_its_trace(
+    filled: Served, visitor: Come, axe: str, colours: str, width: str
+) -> None:
+    filled.work(_traced)
+    me = visitor(filled, colours, WIDTHS[width])
+    me.logs_in(filled.token(), "tasks/sale")
+    me.goes_to("push")
+    me.page.get_by_label("Look up a push or a trace by its id").fill("sale-7")
+    me.page.get_by_role("button", name="Look", exact=True).first.click()
+    me.sees("waited: quiet hours")
+    for name in ("push", "trace"):
+        assert found_by_axe(me, axe) == []
+        assert me.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+        shown(me, f"steps-{name}-{colours}-{width}")
+        if name == "push":
+            me.page.get_by_role("link", name=TRACE).click()
+            me.sees("2 pushes of this trace")

@@ -663,6 +663,9 @@ async def test_a_draft_of_another_process_is_named(settings: Settings) -> None:
             assert (there.status, there.headers["location"]) == (307, "?hop=15")
             assert there.headers["connection"] == "close"
         gone = await browser.get("/console/submit/host-7-41.abc?hop=15")
+        for hop in ("9" * 5_000, "x", "-1", "%D9%A3"):
+            endless = await browser.get(f"/console/submit/host-7-41.abc?hop={hop}")
+            assert endless.status == 404
 
     assert gone.status == 404
     assert "this file is at the process host-7-41 of `serve`" in gone.body.decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -413,7 +414,7 @@ async def test_one_push_is_looked_up_with_its_recipient_masked(settings: Setting
     assert "HTTP 410 &lt;script&gt;" in found
     assert "There is no receipt of it" in none
     assert gone.status in (400, 404, 409)
-    assert "pushlane push show a-1 --reveal" in found
+    assert "pushlane trace a-1 --reveal" in found
 
 
 async def test_one_push_shows_where_its_wait_went(settings: Settings) -> None:
@@ -434,6 +435,82 @@ async def test_one_push_shows_where_its_wait_went(settings: Settings) -> None:
     assert "Waited: not known: written by an older version." in unknown
     assert "Where the wait of 1 of 2 delivered pushes went is not known" in results
     assert "The sink rested" not in results
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+async def traced(browser: Browser) -> None:
+    """Two pushes of one trace, of two apps: the first was tried twice, by two clocks."""
+    at_ms = now_ms() - 60_000
+    for task, app in (("a", "shop"), ("b", "bank")):
+        await add(browser, task, name=f"of {app}", app=app)
+    first, last = {"quiet": 400}, {"quiet": 400, "tried": 100, "retry": 900}
+    told = [
+        body("a", [1], "retry", at_ms=at_ms, reason=f"busy {SCRIPT}", waits=first, trace_id=PARENT),
+        body("a", [1], at_ms=at_ms - 5_000, attempt=3, waits=last, trace_id=PARENT),
+        body("b", [1], at_ms=at_ms, app="bank", trace_id=PARENT),
+        body("a", [1], "clicked", at_ms=at_ms + 9_000, attempt=0),
+    ]
+    await browser.backend.receipts.append(told)
+
+
+def steps_in(page: str) -> list[str]:
+    """What the steps on a page are, in its order."""
+    found = re.findall(
+        r"<tr><td>.*?</td><td class=.number nowrap.>.*?</td><td>(.*?)</td></tr>", page
+    )
+    return [" ".join(re.sub("<.*?>", "", one).split()) for one in found]
+
+
+async def test_one_push_shows_its_steps_in_the_order_of_attempts(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await traced(browser)
+        await browser.log_in()
+        found = await get(browser, "push?push=a-1")
+
+    assert steps_in(found) == [
+        "submitted",
+        "waited: quiet hours",
+        "attempt 1 at webhook: retry, busy &lt;script&gt;alert(1)&lt;/script&gt;",
+        "receipts are missing here: there were attempts up to 2",
+        "waited: backoff",
+        "attempt 3 at webhook: delivered its clock is behind that of the step before, by 5.1 s"
+        " at least",
+        "clicked, says the device",
+    ]
+    assert "Read from the log of receipts" in found
+    assert re.search(r"1.4 s from when it was submitted to its last attempt", found)
+    assert f'href="./push?push={PARENT}"' in found
+
+
+@pytest.mark.parametrize("what", [PARENT, PARENT[3:35]])
+async def test_a_trace_shows_all_its_pushes_that_one_may_see(settings: Settings, what: str) -> None:
+    async with browsing(settings) as browser:
+        await traced(browser)
+        await browser.log_in()
+        all_of_it = await get(browser, f"push?push={what}")
+        await browser.log_in(await browser.made("viewer", "shop"))
+        mine = await get(browser, f"push?push={what}")
+
+    assert "2 pushes of this trace" in all_of_it
+    assert {one for one in ("a-1", "b-1") if f"push?push={one}" in all_of_it} == {"a-1", "b-1"}
+    assert "1 push of this trace" in mine
+    assert "b-1" not in mine
+    assert f"pushlane trace {what}" in mine
+
+
+@pytest.mark.parametrize("what", ["ada", "nobody-1", "a-999999", "b-1", "x" * 10_240, SCRIPT])
+async def test_what_is_no_push_and_no_trace_is_refused(settings: Settings, what: str) -> None:
+    async with browsing(settings) as browser:
+        await traced(browser)
+        await browser.backend.receipts.append([await said_to(browser, "ada")])
+        await browser.log_in(await browser.made("viewer", "shop"))
+        found = await browser.get(f"/console/push?push={quote(what)}")
+
+    assert found.status in (400, 404)
+    assert steps_in(found.body.decode()) == []
+    assert "<script>" not in found.body.decode()
 
 
 async def revealable(browser: Browser) -> None:
@@ -466,7 +543,11 @@ async def test_a_push_is_revealed_by_a_form_alone_and_the_audit_says_by_whom(
         audit = await get(browser, "audit")
 
     assert "anna" not in masked
-    assert "curl -s &#34;$URL/v1/pushes/a-1?reveal=true&#34;" in masked
+    asked = "{&#34;what&#34;:&#34;a-1&#34;,&#34;reveal&#34;:true}"
+    assert (
+        f"curl -sX POST &#34;$URL/v1/receipts/trace&#34; -H &#34;$AUTH&#34; -d &#39;{asked}&#39;"
+        in masked
+    )
     assert shown.status == 200
     assert "anna &lt;script&gt;" in shown.body.decode()
     assert (forged.status, "anna" in forged.body.decode()) == (403, False)

@@ -266,6 +266,22 @@ async def test_a_trace_is_found_in_files_without_hashes_and_beside_them(
     assert {one.push for one in other.pushes} == {"a-3"}
 
 
+async def test_the_wait_of_a_push_is_that_of_its_last_attempt_whatever_clocks_say(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with memory.connect(settings) as backend:
+        await backend.registry.add(Task(id="a", level=Level.HIGH, lane="task-a", app="shop"))
+        told = [
+            body("a", [1], "retry", at_ms=NOON_MS, waits={"slot": 400}),
+            body("a", [1], at_ms=NOON_MS - 5_000, attempt=2, waits={"slot": 400, "retry": 900}),
+        ]
+        await backend.receipts.append(told)
+        shown = await do(backend, settings, ADMIN, GetPush(push="a-1"))
+
+    assert shown.waits == {"slot": 400, "retry": 900}
+    assert shown.waited == "1.3 s: 900 ms backoff, 400 ms sink's capacity"
+
+
 async def test_what_is_older_than_since_is_not_looked_for(
     memory: MemoryBackend, settings: Settings, tmp_path: Path
 ) -> None:

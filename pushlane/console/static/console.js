@@ -42,12 +42,17 @@
 
   // Times are written in UTC, which stays at hand.
   const told = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const exact = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "short", day: "numeric",
+    hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3,
+  });
   const localTimes = (within) => {
     for (const one of within.querySelectorAll("time[datetime]")) {
       const utc = one.textContent;
       if (!utc.endsWith("UTC")) continue;
       one.title = utc;
-      one.textContent = told.format(new Date(one.dateTime));
+      const format = one.classList.contains("exact") ? exact : told;
+      one.textContent = format.format(new Date(one.dateTime));
     }
   };
   localTimes(document);
