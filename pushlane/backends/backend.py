@@ -108,6 +108,8 @@ def bundle_of(batch: int, pushes: int) -> int:
 
 @dataclass(frozen=True)
 class Backend:
+    """A broker, a registry and the other ports, opened together by `connect`."""
+
     broker: Broker
     registry: Registry
     lease: Lease

@@ -16,9 +16,9 @@ class Client(Operations):
 
     Settings are those of `PUSHLANE_*` and `pushlane.toml` unless given. Every method raises
     `Unreachable` when a service does not answer, `UnknownTask` for an id that is no task's, and
-    `BadInput` for a value that cannot be. What has just one meaning is taken: `"3"` for a quota of
-    3, `HIGH` for a level, a datetime with a zone or a text like `2h` for a time. A test may give it
-    another way to a backend, like `MemoryBackend().connect`.
+    `BadInput` for a value that cannot be. Values with just one meaning are accepted: `"3"` for a
+    quota of 3, `HIGH` for a level, a datetime with a zone or a text like `2h` for a time. A test
+    may give it another way to a backend, like `MemoryBackend().connect`.
     """
 
     @staticmethod

@@ -97,9 +97,9 @@ class ShareOperations(Connection):
         """Set how many pushes an app sends in its turn within a level, from now on.
 
         `high_part` is the part of the high level that it may have at most, as long as another app
-        or level has something to send. `*` is every app that has no such limit of its own. What is
-        None stays as it is. Returns both as they are now. Raises BadInput when the app has no name,
-        or a value is out of range.
+        or level has something to send. `*` is every app that has no such limit of its own. None
+        leaves a value as it is. Returns both as they are now. Raises BadInput when the app has no
+        name, or a value is out of range.
         """
         return await self.do(SetAppQuota.made(app=app, quota=quota, high_part=high_part))
 

@@ -180,8 +180,8 @@ class TaskOperations(Connection):
         """Change start, expiry and quiet hours of the task from now on; None leaves what it is.
 
         Each is as in `TaskOptions`: a start of 0 or `now` is at once, an expiry of 0 or `none` is
-        never, quiet hours of `none` or an empty text are none. What waits for its old times is
-        asked anew within a minute, once a dispatcher runs.
+        never, quiet hours of `none` or an empty text are none. Pushes that wait for its old times
+        follow within a minute, once a dispatcher runs.
 
         Raises:
             BadInput: nothing is given, or a time, hours or a zone cannot be.

@@ -217,13 +217,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `after_s` is a wait that the sink asked for (Retry-After), None for the task's own backoff.
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
-    and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat a push that
-    arrived. `scope` is the thing that the outcome is about; None when the sink cannot tell whether
-    the push or the sink itself is at fault. With `refuses_us` it refuses our credentials, and rests
-    until they are replaced. `gone_at_ms` is when the provider found a dead address gone, 0 if it
-    does not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
-    `is_silent` says that the time ran out: a sink that is silent is not tried again as soon as one
-    that answers, or refuses connections.
+    and no attempt is counted. `arrival` says whether a failed push may have arrived, for tasks that
+    must not repeat it. `scope` is the thing that the outcome is about; None when the sink cannot
+    tell whether the push or the sink itself is at fault. With `refuses_us` it refuses our
+    credentials, and rests until they are replaced. `gone_at_ms` is when the provider found a dead
+    address gone, 0 if it does not say. `goes_to` is set by the dispatcher alone: the sink that a
+    dead push goes on to. `is_silent` says that the time ran out: a sink that is silent is not tried
+    again as soon as one that answers, or refuses connections.
     """
 
     kind: Kind

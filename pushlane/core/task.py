@@ -119,7 +119,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     any it is the sink `default`. `reached` names those behind the first that pushes have gone on
     to: their lanes are open. `stop_if_dead` is the share of dead pushes that pauses it, as a text
     (`model.stop_rule`), and `stopped` tells that it did: once resumed, the task is not paused for
-    that again. What had ended and failed when the rule was set anew does not count: `stop_since`.
+    that again. Pushes that had ended when the rule was set anew do not count: `stop_since`.
     `zone_column` and `start_column` name the columns that told the zone, and the start, of each
     push of a file: empty when there was none, None when nobody knows. `first_expiry_ms` is the
     expiry of its submit, which its pushes carry, once it had another. `recall_ms` is when what

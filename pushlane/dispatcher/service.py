@@ -217,12 +217,12 @@ class Dispatcher:
 
     `open` is the short way to one that runs beside other work; `sink` is what that one takes. One
     alone is the sink `default`. With several, each has the settings of its name
-    (`Settings.of_sink`) and is served by a line of its own; lanes of other sinks are not read. What
-    is made here, like the sink of a function, is closed when `run` ends; an object with `deliver`
-    is its owner's. With `drain`, `run` returns when no task is left that could move now (those that
-    are paused or start later do not count). `registry` is where Prometheus metrics are shown.
-    `clock_ms` tells the time as Unix milliseconds, and `clock_s` to the breaker in seconds since
-    whenever; if that one jumps, `wake` has to be called.
+    (`Settings.of_sink`) and is served by a line of its own; lanes of other sinks are not read. A
+    sink that is made here, like that of a function, is closed when `run` ends; an object with
+    `deliver` is its owner's. With `drain`, `run` returns when no task is left that could move now
+    (those that are paused or start later do not count). `registry` is where Prometheus metrics are
+    shown. `clock_ms` tells the time as Unix milliseconds, and `clock_s` to the breaker in seconds
+    since whenever; if that one jumps, `wake` has to be called.
     """
 
     _died_of: BaseException | None = None
@@ -298,8 +298,8 @@ class Dispatcher:
         """Deliver in the background for as long as the block lasts: `async with ... as it:`.
 
         `sink` is a function of one push (sync or async), a module with `@on` functions or its name,
-        a text as `--sink` takes it, an object with `deliver`, or a mapping of names to these; None
-        is those of the settings. Settings are those of `PUSHLANE_*` and `pushlane.toml` unless
+        a text as `--sink` takes it, an object with `deliver`, or a mapping of names to these. None
+        means those of the settings. Settings are those of `PUSHLANE_*` and `pushlane.toml` unless
         given. In the end what is in flight is finished, then the store is closed. It takes over no
         signal and ends no process.
 
@@ -384,8 +384,8 @@ class Dispatcher:
     def progress(self) -> DispatchProgress:
         """Return what it has done since the start, over all sinks. It asks nobody.
 
-        What is left is known while this process leads: as its survey found it, less what has ended
-        here since.
+        The number of pushes left is known while this process leads: as its survey found it, less
+        what has ended here since.
         """
         outcomes: Counter[Kind] = Counter()
         died_of: Counter[str] = Counter()

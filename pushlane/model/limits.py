@@ -101,9 +101,9 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `rate_per_s` is in cost units, as are `total_cost` and `cost_a_day`; `total` and `a_day` count
     pushes. `in_flight` is how many deliveries may be under way at once, over all processes.
-    Of an app: `quota` is how many pushes it sends in its turn within a level, `high_part` the part
-    of the high level that it may have, and `recipient_a_day` how many pushes a recipient gets from
-    it in a day, by level (`all` for all levels together); 0 is none.
+    For an app, `quota` is how many pushes it sends in its turn within a level. `high_part` is the
+    part of the high level that it may have. `recipient_a_day` is how many pushes a recipient gets
+    from it in a day, by level (`all` for all levels together); 0 is none.
     """
 
     rate_per_s: float | None = None

@@ -241,7 +241,7 @@ class RescheduleTask(Operation[ChangedTask], frozen=True, kw_only=True):
     """Change start, expiry and quiet hours of a task that is not finished, from now on.
 
     What is not given stays as it is. A start or an expiry that single pushes have of their own
-    stays too. What waits for its old times is asked anew within a minute, once a dispatcher runs.
+    stays too. Pushes that wait for its old times follow within a minute, once a dispatcher runs.
     """
 
     method, path, role, of = "PATCH", "/tasks/{task}/times", Role.OPERATOR, Of.TASK

@@ -51,15 +51,14 @@ class SubmitRequest(TaskOptions):
     """One task to be made of a file's rows: the task's options, and where the rows come from.
 
     `source` is the path of a file, `-` or an open binary stream (which need a `format`), or rows in
-    memory; all but a file are copied to a temporary file first, since every row is checked before
-    the first is published. The task of a file has its name unless it is given one: `sale` for
-    `sale.parquet`.
-    An empty `key` is none: each submit then makes another task. `delimiter` stands between the
-    columns of CSV: a comma unless given, another character or a word such as `tab`. `encoding` is
-    that of CSV and JSON Lines: UTF-8 unless given, or what else Python can read text in. `rejects`
-    is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given; all of
-    them, or the first `most_rejects`. `called` is what a file is named by, in messages and as its
-    task, where its path is not what it was.
+    memory; all but a file are copied to a temporary file first. Every row is checked before the
+    first is published. The task of a file has its name unless it is given one: `sale` for
+    `sale.parquet`. An empty `key` is none: each submit then makes another task. `delimiter` stands
+    between the columns of CSV: a comma unless given, another character or a word such as `tab`.
+    `encoding` is that of CSV and JSON Lines: UTF-8 unless given, or what else Python can read text
+    in. `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless
+    given; all of them, or the first `most_rejects`. `called` is what a file is named by, in
+    messages and as its task, where its path is not what it was.
 
     `rate_per_s` and `in_flight` are limits that the task has before anything of it can go; the rate
     may be a text like `100/s`. One that is `paused` sends nothing until it is resumed. With `first`

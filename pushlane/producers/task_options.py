@@ -106,10 +106,10 @@ class TaskOptions:
     Pushes without title, body, data and payload are refused unless it is `silent`, and the name of
     a column in doubled braces unless it has `literal_braces`: `{{name}}` is then the text {name}.
 
-    Each field also takes what has just one meaning as its value: `"3"` for 3, `HIGH` for high, a
-    list for a tuple, `fcm,sms` for sinks; for a time a datetime with a zone, a timedelta from now
-    on, or a text as on the command line; for a duration a timedelta, or a text like `2h`; for a
-    path a text. Raises BadInput for a value that cannot be; names its field and what is allowed.
+    Each field also takes other values with just one meaning: `"3"` for 3, `HIGH` for high, a list
+    for a tuple, `fcm,sms` for sinks. A time may be a datetime with a zone, a timedelta from now on,
+    or a text as on the command line. A duration may be a timedelta, or a text like `2h`; a path may
+    be a text. Raises BadInput for a value that cannot be; names its field and what is allowed.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.

@@ -65,8 +65,8 @@ class MemoryBackend:
     async def connect(self, settings: Settings | None = None) -> AsyncIterator[Backend]:
         """Open a connection, on any event loop, and close it in the end.
 
-        Of the settings those count that are of windows of time and of receipts; the broker that
-        they name is not asked. They are the defaults unless given, and read from nowhere.
+        It uses only the settings of time windows and of receipts, and asks no broker. They are the
+        defaults unless given, and read from nowhere.
         """
         backend = self._connection(Settings() if settings is None else settings)
         try:
