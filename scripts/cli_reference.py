@@ -17,12 +17,14 @@ from pushlane.cli.groups import grouped_options, words_of
 from pushlane.cli.help_texts import COMMANDS, EVERY_COMMAND, EXAMPLES
 
 CLI_PAGE = "cli-reference.md"
+_SPECIAL = re.compile(r"(`[^`]*`)|((?<![\w-])--[a-z][a-z-]*)|<")
+
 _HEAD = """# Command line
 
 *Written by `python -m scripts.reference` from the help texts; a test fails when it is not.*
 
 `pushlane COMMAND --help` prints the same in a terminal. For `TASK` give a task's id, key or name.
-What exit codes mean is in [operations.md](operations.md#which-store-and-exit-codes).
+Exit codes are in [operations](operations.md#which-store-and-exit-codes).
 
 ## Options of every command
 
@@ -61,13 +63,13 @@ def _entry(command: Any, name: str, parent: Any, mark: str) -> Iterator[str]:
         return
     usage = [one.strip("{}") for one in command.collect_usage_pieces(context)]
     yield f"\n```sh\n{' '.join([context.command_path, *usage])}\n```"
+    examples = EXAMPLES[words_of(context)]
+    heading = "Example" if len(examples) == 1 else "Examples"
+    yield "\n".join([f"\n{heading}:\n", "```sh", *examples, "```"])
     for group, records in grouped_options(command, context).items():
         if group != EVERY_COMMAND:
             yield f"\n{group}:\n"
             yield from map(_option, records)
-    examples = EXAMPLES[words_of(context)]
-    heading = "Example" if len(examples) == 1 else "Examples"
-    yield "\n".join([f"\n{heading}:\n", "```sh", *examples, "```"])
 
 
 def _option(record: tuple[str, str]) -> str:
@@ -88,5 +90,5 @@ def _paragraph(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text without what Markdown takes as HTML outside of code."""
-    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
+    """The text with options as code, and without what Markdown takes as HTML outside of code."""
+    return _SPECIAL.sub(lambda found: found[1] or (f"`{found[2]}`" if found[2] else "&lt;"), text)
