@@ -204,9 +204,10 @@ def shares(tasks: Sequence[TaskPicture]) -> list[Share]:
     """Return the shares of levels and apps with these tasks, each level before its apps."""
     groups: dict[tuple[str, Level, str | None], list[TaskPicture]] = {}
     for one in tasks:
-        if one.task.state is State.RUNNING:
-            for app in (None, one.task.app):
-                groups.setdefault((one.sink, one.task.level, app), []).append(one)
+        if (task := one.task).state is State.RUNNING:
+            sink = one.sink
+            for app in (None, task.app):
+                groups.setdefault((sink, task.level, app), []).append(one)
     order = list(Level)
     keys = sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] or ""))
     return [

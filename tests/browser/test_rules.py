@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -50,7 +51,9 @@ def test_a_rule_is_run_by_hand_and_all_see_it(ruled: Served, visitor: Come) -> N
     me.page.get_by_role("button", name="Run it").press("Enter")
 
     other.sees("by hand")
-    me.page.get_by_role("button", name="Withdraw runs of rule daily").press("Enter")
+    me.page.get_by_role("button", name=re.compile("^Withdraw the run of .* of rule daily$")).press(
+        "Enter"
+    )
     other.sees("There were no runs yet.")
     me.page.get_by_role("button", name="Resume rule daily").press("Enter")
     other.sees("It runs next")
