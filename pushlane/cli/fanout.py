@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from pushlane.cli.task_texts import already_text
 from pushlane.operations.task_views import view_of
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
+from pushlane.util import trace_context
 
 if TYPE_CHECKING:
     from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
@@ -77,6 +79,7 @@ def fanout(
         most=asked.most,
         dry_run=asked.dry_run,
         frozen=asked.frozen,
+        traceparent=os.environ.get(trace_context.VARIABLE, ""),
     )
     result = _run(flags.settings(), request)
     _remark(result)

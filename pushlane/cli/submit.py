@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import refuse_spooling, submit_offline
 from pushlane.producers.task_options import read_options, sink_names
 from pushlane.settings import Settings
+from pushlane.util import trace_context
 
 if TYPE_CHECKING:
     from pushlane.cli.dry_run import Tried
@@ -279,6 +281,7 @@ def submit(
     request = SubmitRequest(
         source=file,
         rejects=rejects,
+        traceparent=os.environ.get(trace_context.VARIABLE, ""),
         **vars(written),
         **start.read(),
         **options.read(now_ms()),

@@ -17,6 +17,7 @@ from pushlane.operations.session import Begun, Beside, Caller, untold
 from pushlane.settings import Settings, load
 from pushlane.util.conversion import instance
 from pushlane.util.errors import NeedsBackend
+from pushlane.util.trace_context import callers_traceparent
 
 if TYPE_CHECKING:
     from pushlane.client.remote import Remote
@@ -72,11 +73,12 @@ class Connection:
 
     async def do(self, operation: Operation[Result], begun: Begun = untold) -> Result:
         """Do one operation of the list, and return what it shows; `begun` gets each new task."""
+        traceparent = callers_traceparent()
         if self._remote is not None:
             self._refuse_other_loop()
-            return await self._remote.do(operation)
-        caller = Caller(this_user(), self.face)
-        return await do(self._open, self._settings, caller, operation, begun)
+            return await self._remote.do(operation, traceparent)
+        caller, beside = Caller(this_user(), self.face), Beside(traceparent=traceparent)
+        return await do(self._open, self._settings, caller, operation, begun, beside)
 
     async def pages(self, operation: Operation[Result]) -> AsyncIterator[Result]:
         """Yield what a list shows, a page of its `limit` at a time."""

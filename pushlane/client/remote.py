@@ -89,12 +89,13 @@ class Remote:
     async def __aexit__(self, *error: Any) -> None:
         await self._exits.__aexit__(*error)
 
-    async def do(self, operation: Operation[Result]) -> Result:
+    async def do(self, operation: Operation[Result], traceparent: str = "") -> Result:
         """Do an operation there. Raises what that raises, and Unreachable without an answer.
 
-        Of a list it asks for as many pages as have what is wanted.
+        Of a list it asks for as many pages as have what is wanted. `traceparent` is the caller's
+        place in a trace, empty for none.
         """
-        shown, cursor = await self.page(operation)
+        shown, cursor = await self.page(operation, traceparent)
         if not operation.has_pages():
             return shown
         limit: int = operation.limit  # type: ignore[attr-defined]
@@ -105,7 +106,7 @@ class Remote:
             shown = operation.joined(shown, following)
         return shown
 
-    async def page(self, operation: Operation[Result]) -> tuple[Result, str]:
+    async def page(self, operation: Operation[Result], traceparent: str = "") -> tuple[Result, str]:
         """Return a page that is shown there, and the cursor of the next; empty at the end."""
         kind = type(operation)
         fields: dict[str, Any] = msgspec.to_builtins(operation)
@@ -118,7 +119,7 @@ class Remote:
             body = Body(msgspec.json.encode(fields))
         wait_s = _CHANGE_S if kind.changes else _LOOK_S
         try:
-            answer = await self._answer(kind.method, path, body, wait_s)
+            answer = await self._answer(kind.method, path, body, wait_s, traceparent)
         except Refused as refused:
             raise error_of(refused.problem) from None
         return self.read(answer.content, result_of(kind)), _cursor(answer.link)
@@ -127,7 +128,9 @@ class Remote:
         """Return the body of an answer. Raises Refused, and Unreachable when there is none."""
         return (await self._answer(method, path, body, wait_s)).content
 
-    async def _answer(self, method: str, path: str, body: Body, wait_s: float) -> _Answer:
+    async def _answer(
+        self, method: str, path: str, body: Body, wait_s: float, traceparent: str = ""
+    ) -> _Answer:
         from pyreqwest.exceptions import PyreqwestError
 
         asked = self._client.request(method, f"{self.url}{_PREFIX}{path}")
@@ -135,6 +138,8 @@ class Remote:
             asked = asked.bearer_auth(self._token.text())
         if method != "GET":
             asked = asked.header("if-match", "*")  # as on a backend: the last word counts
+        if traceparent:
+            asked = asked.header("traceparent", traceparent)
         if body.content:
             asked = asked.header("content-type", body.kind).body_bytes(body.content)
         if body.encoding:

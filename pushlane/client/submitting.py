@@ -30,8 +30,8 @@ class _AtServer:
 
     remote: Remote
 
-    async def do(self, operation: Operation[Result]) -> Result:
-        return await self.remote.do(operation)
+    async def do(self, operation: Operation[Result], traceparent: str = "") -> Result:
+        return await self.remote.do(operation, traceparent)
 
     def lines(self, task_id: str) -> Lines:
         return Lines(self.remote, task_id)

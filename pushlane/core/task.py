@@ -101,7 +101,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     It sends up to `quota` pushes in its turn. `key` is the submitter's own: a second submit under
     it is the same task. With `ordered`, pushes of one order key go one after another; with `dedupe`
     a recipient gets one push. `retention_s` is how long its lane is kept after its end. `reason`
-    says why it is paused, or why it ended.
+    says why it is paused, or why it ended. `traceparent` is where its submit is in a trace.
     `total` is None until the submit has closed it; `last_seq` is its last push's then, where its
     seqs have steps. `fingerprint` is a hash of what was submitted, so that the same key with other
     content is refused; `made_of` has short hashes of its parts, by which what differs can be named
@@ -171,6 +171,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: int = 0
     format: int = 1
     made_of: bytes = b""
+    traceparent: str = ""
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
 
     def __repr__(self) -> str:

@@ -42,6 +42,7 @@ from pushlane.operations.session import Beside, Caller, Session
 from pushlane.operations.task_views import TaskNow
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
+from pushlane.util.trace_context import given_traceparent
 
 log = logging.getLogger("pushlane.serve")
 
@@ -128,7 +129,9 @@ class Door:
         caller = await self.caller(request)
         body = await body_of(request, MOST_BYTES)
         operation = operation_of(kind, request.path_params, request.query_params, body)
-        beside = Beside(tags_of(kind, request.headers.getlist("if-match")))
+        traceparent = given_traceparent(request.headers.get("traceparent", ""))
+        seen = tags_of(kind, request.headers.getlist("if-match"))
+        beside = Beside(seen, traceparent=traceparent)
         shown = await self.do(caller, operation, beside)
         applied = {}
         if isinstance(shown, TaskNow) and (

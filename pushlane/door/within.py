@@ -38,9 +38,10 @@ class Within:
             except TooMany as error:
                 await asyncio.sleep(error.wait_s)
 
-    async def do(self, operation: Operation[Result]) -> Result:
+    async def do(self, operation: Operation[Result], traceparent: str = "") -> Result:
         """Do an operation. Raises what `Door.do` does."""
-        return await self._door.do(await self.caller(), operation, Beside())
+        beside = Beside(traceparent=traceparent)
+        return await self._door.do(await self.caller(), operation, beside)
 
     def lines(self, task_id: str) -> LinesWithin:
         """Return the lines of a task."""

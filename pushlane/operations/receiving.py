@@ -222,7 +222,7 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
         form = msgspec.json.encode(parts, order="sorted")
         made = new_task(options, at.settings, on_own_lane=True)
         made = replace(made, fingerprint=_FORM + form.hex(), made_of=short_hashes(parts.values()))
-        return replace(made, ordered=self.ordered)
+        return replace(made, ordered=self.ordered, traceparent=at.beside.traceparent)
 
     def _stored_key(self) -> str:
         """Return the key as no other app has it; that of `default` is what commands give."""

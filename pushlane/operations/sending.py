@@ -52,8 +52,11 @@ class TaskLines(Protocol):
 class Way(Protocol):
     """A place that does operations and takes lines."""
 
-    async def do(self, operation: Operation[Result]) -> Result:
-        """Do an operation. Raises what that raises, and Unreachable without an answer."""
+    async def do(self, operation: Operation[Result], traceparent: str = "") -> Result:
+        """Do an operation for a caller at this place in a trace.
+
+        Raises what that raises, and Unreachable without an answer.
+        """
 
     def lines(self, task_id: str) -> TaskLines:
         """Return the lines of a task."""
@@ -64,7 +67,7 @@ async def submitted_by(
 ) -> SubmitResult:
     """Submit a request. Raises as `producers.submit.submit` does."""
     async with first_pass(request, settings, tell, partial(_told, way)) as (request, task, rows):
-        view = await way.do(created(request, task, rows.accepted))
+        view = await way.do(created(request, task, rows.accepted), task.traceparent)
         # the pushes of the rows are those of the task that was made
         task = replace(task, id=view.id, created_at_ms=view.created_at_ms, total=view.total)
         sending = _Sending(task, request, rows, tell, asyncio.sleep, way, view)

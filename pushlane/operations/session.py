@@ -29,13 +29,14 @@ class Beside:
     `seen` are the tags of the states from which the caller wants a value changed: None for any,
     empty where it has not said. `tag` is that of the value afterwards, `next` the cursor with which
     a list goes on: empty at its end. `unread` counts tasks that a list of them lacks, since they
-    cannot be read.
+    cannot be read. `traceparent` is the caller's place in a trace, empty for none.
     """
 
     seen: frozenset[str] | None = None
     tag: str = ""
     next: str = ""
     unread: int = 0
+    traceparent: str = ""
 
 
 def tag_of(subject: str, values: Mapping[str, Any]) -> str:

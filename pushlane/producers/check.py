@@ -49,6 +49,7 @@ from pushlane.producers.task_builder import (
 from pushlane.producers.trial import TrialRows, trial_of
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
+from pushlane.util.trace_context import submitters_traceparent
 
 _POSSIBLE = (
     "rows or options (level, quota, app, columns, order, dedupe, quiet hours, templates, delivery, "
@@ -104,6 +105,7 @@ async def first_pass(
         request = trial_of(request)
     # refuses a bad option before anything is read
     task = new_task(request, settings, on_own_lane=request.needs_own_lane)
+    task = replace(task, traceparent=submitters_traceparent(request.traceparent))
     own = payload_limits(settings, task.chain)
     limits = own if limits_of is None else await limits_of(request, task)
     async with as_file(request, tell) as file:

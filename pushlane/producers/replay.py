@@ -202,6 +202,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "key": "",
         "fingerprint": "",
         "made_of": b"",
+        "traceparent": "",
         "state": State.SUBMITTED,
         "total": None,
         "last_seq": 0,

@@ -64,7 +64,8 @@ class SubmitRequest(TaskOptions):
     may be a text like `100/s`. One that is `paused` sends nothing until it is resumed. With `first`
     only so many of the rows are published, and the task stays open: the same request without it
     continues with the rest, so it needs a key. With `test_to` only these addresses get something,
-    in a small task of its own (`producers.trial`).
+    in a small task of its own (`producers.trial`). `traceparent` (W3C) is the place of the submit
+    in a trace: the current span of OpenTelemetry unless given; an invalid one is ignored.
     """
 
     source: RowsInput
@@ -79,6 +80,7 @@ class SubmitRequest(TaskOptions):
     paused: bool = False
     first: int | None = None
     test_to: tuple[str, ...] = field(default=(), repr=False)
+    traceparent: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,6 +167,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "first": _first,
     "most_rejects": _most_rejects,
     "test_to": _test_to,
+    "traceparent": lambda given: text("traceparent", given),
 }
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from typing import Any, NamedTuple
+
+log = logging.getLogger("pushlane.tracing")
+
+VARIABLE = "TRACEPARENT"
+"""The variable of the environment that tells a command its caller's place in a trace."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _INVALID_VERSION = "ff"
@@ -79,6 +85,20 @@ def current_place() -> Any:
     trace = _opentelemetry()
     place = None if trace is None else trace.get_current_span().get_span_context()
     return place if place is not None and place.is_valid else None
+
+
+def submitters_traceparent(given: str) -> str:
+    """Return where a submit is in a trace: as given, else by the current span; empty for nowhere.
+
+    A text that is no `traceparent` is ignored.
+    """
+    if not given:
+        return callers_traceparent()
+    found = given_traceparent(given)
+    if not found:
+        told = "the traceparent given with a submit is invalid (W3C Trace Context): it is ignored"
+        log.debug(told, extra={"action": "traceparent_ignored"})
+    return found
 
 
 def current_in_opentelemetry(

@@ -51,6 +51,26 @@ async def test_all_are_traced_at_a_rate_of_one(
     assert root == "create high/{task}"
 
 
+@pytest.mark.parametrize("flag", [0, 1])
+async def test_pushes_of_a_submit_have_traces_of_their_own_which_link_to_it(
+    settings: Settings, kept: Kept, flag: int
+) -> None:
+    traced = settings.but(trace_endpoint=URL, trace_sample=1.0)
+    async with connect(traced) as backend:
+        await add_task(backend, Level.HIGH, 5, traceparent=f"00-{9:032x}-{7:016x}-0{flag}")
+        await Dispatcher(backend, MemorySink(), traced, drain=True).run()
+    linked = [span for span in kept.spans if span.links]
+
+    assert len({span.context.trace_id for span in kept.spans} - {9}) == 5
+    assert {(span.name, span.parent) for span in linked} == {("create high/{task}", None)}
+    assert len(linked) == 5
+    for span in linked:
+        [link] = span.links
+        assert (link.context.trace_id, link.context.span_id) == (9, 7)
+        assert (link.context.trace_flags, link.context.is_remote) == (flag, True)
+    assert encode_spans(kept.spans).ByteSize()
+
+
 async def test_none_is_traced_at_a_rate_of_zero(settings: Settings, kept: Kept) -> None:
     sink = MemorySink()
     await drained(settings.but(trace_endpoint=URL), sink)

@@ -13,7 +13,7 @@ from pushlane.dispatcher.tracing import conventions as names
 from pushlane.dispatcher.tracing.conventions import SpanOperation
 from pushlane.dispatcher.tracing.own_spans import OwnSpan
 from pushlane.dispatcher.tracing.sampling import attempt_id, span_id
-from pushlane.util.trace_context import TraceContext
+from pushlane.util.trace_context import TraceContext, read_traceparent
 from pushlane.util.tracestate import read_tracestate
 from pushlane.version import VERSION
 
@@ -25,7 +25,7 @@ class Attempt(NamedTuple):
     """An attempt that has ended, at a sink or without one; times are Unix ms, 0 for none.
 
     It holds nothing of the push but ids, so that no content waits with it. `waits` says by cause
-    where the wait went, in ms.
+    where the wait went, in ms; `submit` is the place of its task's submit in a trace, as a text.
     """
 
     trace: TraceContext
@@ -43,6 +43,7 @@ class Attempt(NamedTuple):
     outcome: Kind | None
     why: str
     waits: Mapping[str, int]
+    submit: str = ""
 
     @classmethod
     def of(
@@ -69,6 +70,7 @@ class Attempt(NamedTuple):
             ending.outcome,
             ending.why,
             waits,
+            task.traceparent,
         )
 
     @property
@@ -127,7 +129,8 @@ class SpanMaker:
         span = partial(self.span, trace_id, state=state)
         if one.number <= 1:
             own = create, one.trace.span_id, (began_ms, began_ms), common
-            yield span(SpanOperation.CREATE, kinds.PRODUCER, *own, is_remote=True)
+            link = read_traceparent(one.submit)
+            yield span(SpanOperation.CREATE, kinds.PRODUCER, *own, is_remote=True, link=link)
         own = receive, create, (began_ms, one.sent_ms or one.ended_ms), waited
         is_error = failed and not one.sent_ms
         yield span(SpanOperation.RECEIVE, kinds.CONSUMER, *own, failed=is_error)
@@ -168,6 +171,7 @@ class SpanMaker:
         state: Any = None,
         is_remote: bool = False,
         failed: bool = False,
+        link: TraceContext | None = None,
     ) -> Any:
         """Return a span from one Unix time in ms to another; a parent of 0 is none."""
         api, word = self._api, str(operation)
@@ -181,9 +185,14 @@ class SpanMaker:
             parent,
             self._resource,
             {names.OPERATION_NAME: word, names.OPERATION_TYPE: word, **attributes},
+            links=() if link is None else (self._link(link),),
             kind=kind,
             status=self._failed if failed else self._unset,
             start_time=start_ms * _NS_A_MS,
             end_time=max(start_ms, end_ms) * _NS_A_MS,
             instrumentation_scope=self._scope,
         )
+
+    def _link(self, to: TraceContext) -> Any:
+        flags = self._api.TraceFlags(to.is_sampled)
+        return self._api.Link(self._api.SpanContext(to.trace_id, to.span_id, True, flags))

@@ -51,6 +51,7 @@ from pushlane.producers.task_builder import (
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
 from pushlane.util.retrying import until_reachable
+from pushlane.util.trace_context import submitters_traceparent
 from pushlane.wire import Packed, numbered, open_bundle
 
 T = TypeVar("T")
@@ -256,7 +257,9 @@ class _FanOut:
         submit = request.spec.request(task_changes.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
         hashes = request.made_of(settings)
-        made = replace(new_task(submit, settings), fingerprint=mark, made_of=hashes)
+        place = submitters_traceparent(request.traceparent)
+        made = new_task(submit, settings)
+        made = replace(made, fingerprint=mark, made_of=hashes, traceparent=place)
         await refuse_unknown_sinks(self._backend, settings, made)
         task = await self._backend.sized(made, settings, MANY_PUSHES)
         manifest = await session(

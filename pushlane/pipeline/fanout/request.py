@@ -35,6 +35,7 @@ class FanoutRequest:
     than `most` are refused. `frozen` resumes with what an earlier run had frozen, whatever the
     audience holds now. `advise` is told of what the spec allows though it is hardly meant: empty
     pushes, and columns in doubled braces. `master`, `memory` and `spark_options` are Spark's.
+    `traceparent` is as in `SubmitRequest`.
     """
 
     audience: str
@@ -52,6 +53,7 @@ class FanoutRequest:
     master: str = MASTER
     memory: str = MEMORY
     spark_options: Mapping[str, str] = field(default_factory=dict)
+    traceparent: str = ""
 
     @property
     def task_key(self) -> str:

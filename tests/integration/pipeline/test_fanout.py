@@ -87,6 +87,19 @@ async def test_the_rows_of_a_rule_are_on_the_lane_once_each(settings, tmp_path) 
     assert (result.task.total, result.counts.matched) == (20, 20)
 
 
+async def test_it_is_in_a_trace_where_its_first_call_was(embedded, tmp_path, monkeypatch) -> None:
+    place, other = (f"00-{letter * 32}-{letter * 16}-01" for letter in "ab")
+    request = asked(people(tmp_path), key="k")
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
+    with pytest.raises(PipelineFailed):
+        await run(embedded, request, traceparent=place)
+    monkeypatch.undo()
+
+    result = await run(embedded, request, traceparent=other)
+
+    assert (result.resumed, result.task.traceparent) == (True, place)
+
+
 async def test_the_same_call_after_its_end_adds_nothing(settings, tmp_path) -> None:
     request = asked(people(tmp_path))
     first = await run(settings, request)
