@@ -23,6 +23,7 @@ MEASURED = (
     "console",
     "fairness",
     "fanout",
+    "first-hour",
     "growth",
     "ingest",
     "late-task",
@@ -51,7 +52,6 @@ APART = {
     "dry": "dry",
     "exit-codes": "exit_codes",
     "faults": "faults",
-    "first-hour": "first_hour",
     "keys": "keys",
     "soak": "soak",
 }

@@ -1,8 +1,9 @@
-"""Times a one-time code: from `Producer.push` to the receiver, beside two backlogs.
+"""What a newcomer meets: from a clone to a campaign's results, and how long one push takes.
 
-A high and a low task wait at a webhook that takes 2,500/s (50 slots, an answer after 20 ms), and an
-application pushes 20 a second, without a spool. On Pulsar the same push is sent raw through its
-client afterwards, to a consumer that waits for it.
+The first is `bench.from_clone`, embedded alone. The second times a one-time code from
+`Producer.push` to the receiver, beside two backlogs. A high and a low task wait at a webhook that
+takes 2,500/s (50 slots, an answer after 20 ms), and an application pushes 20 a second, without a
+spool. On Pulsar the same push is sent raw through its client afterwards, to a consumer that waits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench import from_clone
 from bench.backends import backend_settings
 from bench.backlog import push_of, write_task
 from bench.dispatching import dispatching
@@ -40,26 +42,48 @@ _P50_MS, _P99_MS = 12.0, 40.0
 _P50_MORE_MS, _P99_MORE_MS = 10.0, 25.0
 
 
+_PARTS = ("clone", "otp")
+RUNS = (
+    ("--parts", "clone"),
+    ("--broker", "embedded", "--parts", "otp"),
+    ("--broker", "pulsar", "--parts", "otp"),
+)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
+    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS)
     parser.add_argument("--pushes", type=int, default=600, help="one-time codes (default 600)")
     parser.add_argument("--backlog", type=int, default=100_000, help="pushes of each other task")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
+    result = {"broker": options.broker}
+    if "clone" in options.parts and options.broker == "embedded":
+        with tempfile.TemporaryDirectory(prefix="pushlane-clone-") as folder:
+            result |= from_clone.measure(Path(folder))
+    return result | _pushes(options) if "otp" in options.parts else result
+
+
+def _pushes(options: argparse.Namespace) -> dict[str, Any]:
     with (
         backend_settings(options.broker, slots=_SLOTS) as settings,
         tempfile.TemporaryDirectory(prefix="pushlane-first-hour-") as folder,
     ):
         asyncio.run(_fill(settings, options.backlog))
         took = _otp(settings, Path(folder) / "webhook.jsonl", options.pushes)
-        result = {"broker": options.broker, "otp_pushes": len(took), **_named("otp", took)}
+        result = {"otp_pushes": len(took), **_named("otp", took)}
         if options.broker == "pulsar":
             result |= _named("raw", _raw(settings, options.pushes))
     return result
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
+    parts = from_clone.figures(result) if "commands" in result else []
+    return [*parts, *_figures_of_pushes(result)] if "otp_pushes" in result else parts
+
+
+def _figures_of_pushes(result: dict[str, Any]) -> list[Figure]:
     raw_p50, raw_p99 = result.get("raw_p50_ms"), result.get("raw_p99_ms")
     if raw_p50 is None or raw_p99 is None:
         return [

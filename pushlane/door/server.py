@@ -91,7 +91,10 @@ def listening(app: Starlette, place: Place) -> Listening:
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
             at.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
     except OSError as error:
-        raise BadInput(f"it cannot listen at {place.host}:{place.port}: {error}") from error
+        raise BadInput(
+            f"it cannot listen at {place.host}:{place.port}: {error.strerror or error}; give "
+            "another --bind"
+        ) from error
     scheme = "https" if place.cert else "http"
     host = f"[{place.host}]" if ":" in place.host else place.host
     return Listening(_Server(config), at, f"{scheme}://{host}:{at.getsockname()[1]}")
