@@ -14,7 +14,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Told:
-    """A span as a collector gets it; ids are hexadecimal, `parent` is empty for a root."""
+    """A span as a collector gets it; ids are hexadecimal, `parent` is empty for a root.
+
+    `links` has the ids of a trace and of a span in it, for each.
+    """
 
     name: str
     trace_id: str
@@ -25,6 +28,7 @@ class Told:
     is_error: bool
     attributes: dict[str, Any]
     resource: dict[str, Any]
+    links: list[tuple[str, str]]
 
 
 @dataclass
@@ -51,6 +55,7 @@ def told(body: bytes) -> Iterator[Told]:
                     span.status.code == span.status.STATUS_CODE_ERROR,
                     _values(span.attributes),
                     _values(resource.resource.attributes),
+                    [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
                 )
 
 

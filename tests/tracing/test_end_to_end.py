@@ -15,9 +15,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer, TraceState, use_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from pushlane import Client, SubmitRequest
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
 from tests.processes import Pushlane, until
+from tests.served import served
 from tests.tracing.collector import Collector, Told, collecting
 
 SECRETS = ("somebody@example.com", "Your order", "4711")
@@ -123,3 +125,36 @@ def test_an_order_is_followed_from_the_shop_to_the_phone(pushlane: Pushlane) -> 
     processes = {one.resource["service.instance.id"] for one in ours}
     assert len(processes) == 2
     assert not [text for text in SECRETS if text in repr(ours)]
+
+
+def test_pushes_of_a_submit_lead_back_to_the_campaign(pushlane: Pushlane) -> None:
+    with collecting() as collector, phone(collector) as receiver:
+        token = pushlane.folder / "token"
+        with served(Settings(**pushlane.settings), token) as url:
+            away = Settings(url=url, token_file=token, data_dir=pushlane.folder / "nothing")
+            with (
+                tracer(collector, "shop").start_as_current_span("campaign") as campaign,
+                Client.sync(away) as client,
+            ):
+                rows = [{"recipient": f"{SECRETS[0]}-{n}"} for n in (1, 2)]
+                client.submit(SubmitRequest(source=rows, level="high", title=SECRETS[1]))
+        lines = f'trace_endpoint = "{collector.url}"\ntrace_sample = 1.0'
+        (pushlane.folder / "pushlane.toml").write_text(lines)
+        flags = ("--sink", f"webhook:{receiver.url}")
+        first = pushlane.dispatch(*flags)
+        until(lambda: len(collector.named("send")) == 2)
+        assert first.stop() == 0
+        pushlane.dispatch("--drain", *flags).wait()
+
+    place = campaign.get_span_context()
+    created = collector.named("create")
+    link = (f"{place.trace_id:032x}", f"{place.span_id:016x}")
+    assert [(one.parent, one.links) for one in created] == [("", [link]), ("", [link])]
+    assert len({one.trace_id for one in created} - {link[0]}) == 2
+    sends = {(one.trace_id, one.span_id): one for one in collector.named("send")}
+    shown = [one for one in collector.spans if one.name.startswith("show ")]
+    assert sorted(one.name for one in shown) == ["show 1", "show 1", "show 2", "show 2"]
+    for one in shown:
+        attempt = sends.pop((one.trace_id, one.parent)).attributes["pushlane.attempt"]
+        assert one.name == f"show {attempt}"
+    assert not [text for text in SECRETS if text in repr(collector.spans)]
