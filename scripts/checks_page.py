@@ -33,8 +33,8 @@ subscription on one of our topics only after a question, or with `--yes`, as its
 then. It never changes the configuration of a broker, a bookie, Redis or a host.
 
 `--json` prints one object: `version`, `findings` (each with `check`, `area`, `severity`, `what`,
-`why`, `mend`, `can_fix`, `target`, `destroys`), `ok` and `skipped` by the names of checks, `fixed`
-and `exit_code`.
+`why`, `mend`, `can_fix`, `target`, `destroys`), `ok` and `skipped` by the names of checks, `store`
+(where it looked), `fixed` and `exit_code`.
 
 The broker does not know the settings of bookies: `--bookie-url` names the web server of one
 (`httpServerEnabled=true` in bookkeeper.conf). At most 50 topics are looked at, the largest first
