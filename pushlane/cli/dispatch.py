@@ -144,7 +144,7 @@ class _Options:
     ] = None
     drain: Annotated[
         bool,
-        switch("--drain", "End when nothing can be sent now; paused and scheduled tasks stay."),
+        switch("--drain", "End when all is sent; do not wait for paused and scheduled tasks."),
     ] = False
     retry_timeouts: Annotated[
         bool,

@@ -16,14 +16,20 @@ WITH_VALUE = ("--broker", "--admin-url", "--redis-url", "--data-dir", "--namespa
 ALONE = ("--debug",)
 
 _INSTEAD = {
+    "delete": "`pushlane cancel TASK` ends a task, `pushlane forget TASK` removes a finished one",
+    "health": "`pushlane doctor` checks the set-up, `pushlane why` says what anything waits for",
     "help": "`pushlane --help` lists the commands, `pushlane COMMAND --help` says what one takes",
     "list": "`pushlane tasks` lists the tasks",
     "logs": (
         "each process writes its log to stderr; what became of a task: `pushlane results TASK`, "
         "what it waits for: `pushlane why TASK`"
     ),
+    "run": "`pushlane dispatch` delivers what is submitted",
+    "send": "`pushlane submit` sends a campaign, `pushlane dispatch` delivers it",
     "status": "`pushlane tasks` lists the tasks, `pushlane why` says what anything waits for",
+    "stop": "`pushlane pause TASK` stops a task for a while, `pushlane cancel TASK` for good",
     "version": "`pushlane --version` prints it",
+    "worker": "`pushlane dispatch` delivers what is submitted",
 }
 
 

@@ -126,4 +126,4 @@ def _sinks_text(process: Process) -> list[str]:
 def _resting_text(one: Resting) -> str:
     from pushlane.diagnosis.situation import resting_since
 
-    return f"{one.what}: {resting_since(one)}"
+    return f"{one.stands}: {resting_since(one)}"

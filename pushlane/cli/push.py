@@ -140,4 +140,4 @@ def _took_text(row: ReceiptView) -> str:
     return f"{row.responded_at_ms - row.dispatched_at_ms:,}"
 
 
-push = Group("Look at one push.", (show,))
+push = Group("Look at one push: `push ID` is `push show ID`.", (show,), has_default=True)

@@ -220,7 +220,7 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
     went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
     yield Cause(
         "sink_rests" if any(one.is_shut for one in resting) else "sink_recovers",
-        f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
+        f"{went_on}{first.stands}{where}: {resting_since(first, next_ms)}",
         _resting_advice(sink, resting),
         first.since_ms,
         final=is_final and (now.has_moved_on or not is_later),

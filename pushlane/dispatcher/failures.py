@@ -74,7 +74,7 @@ def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:
 
 
 CAUSES = {
-    Sign.REFUSED: "it cannot be reached, or says that it is too busy",
+    Sign.REFUSED: "it takes no pushes now",
     Sign.FAILED: "nearly all first attempts fail",
     Sign.SILENT: "it does not answer in time",
     Sign.FINAL: "nearly all pushes get a final answer, as from a sink that is being deployed",

@@ -275,7 +275,7 @@ class Outage:
         if self.drain and view.is_unproven:
             tried += f"; --drain waits for it for {GIVE_UP_AFTER_S:.0f} s"
         elif self.drain:
-            tried += "; --drain ends once it has gone on"
+            tried += "; --drain waits until it works again"
         said = continued(view.reason, tried, by="; ")
         log.warning("sink %s rests: %s", self.settler.sink, said, extra={"action": "sink_rests"})
 

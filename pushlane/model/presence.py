@@ -29,6 +29,14 @@ MOST_LANES = 20
 """So many lanes of a sink a process says the slots of: those that hold most."""
 
 
+_STANDS = {
+    "throttled": "gets fewer pushes",
+    "open": "rests",
+    "probing": "rests, and is tried",
+    "rising": "gets more pushes again",
+}
+
+
 class Resting(msgspec.Struct, frozen=True):
     """A sink or host that gets no pushes for now. Its times are Unix ms.
 
@@ -40,6 +48,13 @@ class Resting(msgspec.Struct, frozen=True):
     why: str
     again_at_ms: int
     is_unproven: bool = False
+
+    @property
+    def stands(self) -> str:
+        """What it is and how it stands, in words: `sink sms rests`."""
+        name, _, state = self.what.rpartition(" (")
+        words = _STANDS.get(state.removesuffix(")"))
+        return f"{name} {words}" if words else self.what
 
     @property
     def is_shut(self) -> bool:

@@ -7,6 +7,7 @@ from pushlane.backends.ports import ALL
 from pushlane.core.turns import EVERY_APP
 from pushlane.model.limits import Subject
 from pushlane.settings import Settings
+from pushlane.util.texts import did_you_mean
 
 _LOOKED_AT = 1_000
 
@@ -27,9 +28,10 @@ async def unknown_text(backend: Backend, settings: Settings, subject: Subject) -
     if kind == "app":
         return f"no task has the app {name!r} yet; it holds for those that will"
     served = {one for process in await backend.presence.list() for one in process.sink_names}
-    if name in settings.served or name in served:
+    known = {*settings.served, *served}
+    if name in known:
         return ""
     return (
         f"no sink is named {name!r} yet, by the settings, a live process or a task; it holds when "
-        "there is one"
+        f"there is one{did_you_mean(name, known)}"
     )

@@ -102,6 +102,8 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
         task, key = await self._named(at)
         wanted = await self._wanted(at, task, key)
         story = await read_story(at, wanted)
+        if task is None and not story.rows:
+            await self._refuse_task(at)
         of = self._of(task, key, story)
         if self.reveal and of != OF_PUSH:
             raise BadInput("one push at a time is revealed: name it, TASK-SEQ")
@@ -145,6 +147,17 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             apps=at.apps,
             either=True,
             since_ms=self.since_ms or 0,
+        )
+
+    async def _refuse_task(self, at: Session) -> None:
+        """Raise BadInput if the word names a task instead of one of its pushes."""
+        try:
+            task = await at.task(self.what)
+        except UnknownTask:
+            return
+        raise BadInput(
+            f"{self.what!r} is a task; trace one of its pushes, such as {task.id}-1, or see "
+            f"`pushlane results {task.id}`"
         )
 
     def _of(self, task: Task | None, key: PushKey | None, story: Story) -> str:

@@ -160,7 +160,7 @@ def _process_columns(seen: Seen) -> tuple[Column[Process], ...]:
 
 
 def _resting(one: Process) -> str:
-    return "; ".join(f"{each.what}: {each.why}" for each in one.resting)
+    return "; ".join(f"{each.stands}: {each.why}" for each in one.resting)
 
 
 def _task_detail(one: TaskShareView, seen: Seen) -> str:

@@ -15,6 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from pushlane.util.conversion import UNIT_S
 
 _WIDE = 100
+_BLANK = ("", "-")
 T = TypeVar("T")
 
 
@@ -22,8 +23,9 @@ T = TypeVar("T")
 class Column(Generic[T]):
     """A heading, the cell of an item, and what becomes of both when the terminal is narrow.
 
-    Columns with a number to `spare` are left out, the lowest first, until the others fit. Then the
-    elastic ones are cut with an ellipsis, at first down to their `least` width.
+    Columns with a number to `spare` are left out until the others fit: first those that say nothing
+    in any row, then the lowest. Then the elastic ones are cut with an ellipsis, at first down to
+    their `least` width.
     """
 
     heading: str
@@ -71,6 +73,7 @@ def _fitting(
     columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], total: int, gap: int
 ) -> list[int]:
     """Return the places of the columns to show: without what is spared until the others fit."""
+    blank = {place for place in range(len(columns)) if all(row[place] in _BLANK for row in rows)}
     needed = _needed(columns, rows)
     least = [
         min(width, column.least) if column.elastic else width
@@ -81,7 +84,7 @@ def _fitting(
         spare = [place for place in places if columns[place].spare]
         if not spare:
             break
-        places.remove(min(spare, key=lambda place: columns[place].spare))
+        places.remove(min(spare, key=lambda place: (place not in blank, columns[place].spare)))
     return places
 
 

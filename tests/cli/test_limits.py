@@ -171,7 +171,9 @@ def test_who_nobody_knows_yet_is_remarked_on(command: Command) -> None:
     command.file("pushlane.toml", '[sinks.sms]\nkind = "null"\n')
 
     assert "no task has the app 'shop' yet" in command("limit", "app/shop", "--total", "5").stderr
-    assert "no sink is named 'smss' yet" in command("limit", "sink/smss", "--total", "5").stderr
+    told = command("limit", "sink/smss", "--total", "5").stderr
+    assert "no sink is named 'smss' yet" in told
+    assert "; did you mean 'sms'?" in told
     for known in ("sink/sms", "app/*"):
         assert "yet" not in command("limit", known, "--total", "5").stderr
 

@@ -193,6 +193,14 @@ def test_the_version_needs_no_command(command, words: tuple[str, ...]) -> None:
     ("word", "told"),
     [
         ("list", "`pushlane tasks` lists the tasks"),
+        (
+            "health",
+            "`pushlane doctor` checks the set-up, `pushlane why` says what anything waits for",
+        ),
+        (
+            "stop",
+            "`pushlane pause TASK` stops a task for a while, `pushlane cancel TASK` for good",
+        ),
         ("status", "`pushlane tasks` lists the tasks, `pushlane why` says what anything waits for"),
         ("version", "`pushlane --version` prints it"),
         (

@@ -37,6 +37,10 @@ def test_a_push_that_died_shows_why_and_for_nobody_in_the_clear(
     assert ran.stderr == ""
 
 
+def test_show_may_be_left_out(command: Command, went: str) -> None:
+    assert command("push", "sale-2").stdout == command("push", "show", "sale-2").stdout
+
+
 def test_on_request_it_shows_whom_it_was_for_and_what_it_said(command: Command, went: str) -> None:
     shown = command("push", "show", f"{went}-2", "--reveal", "--json").json
 

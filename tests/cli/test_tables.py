@@ -40,6 +40,15 @@ def test_the_least_important_columns_go_first_and_are_named(
     assert told == (f"{hidden}--wide shows all\n" if hidden else "")
 
 
+def test_a_column_that_says_nothing_goes_before_all_others(monkeypatch, capsys) -> None:
+    silent = Column[str]("ENDS", lambda _: "-", spare=9)
+    monkeypatch.setitem(globals(), "COLUMNS", (*COLUMNS[:3], silent, COLUMNS[3]))
+
+    _, told = shown(monkeypatch, capsys, 52)
+
+    assert told == "hidden: ENDS; --wide shows all\n"
+
+
 def test_wide_shows_all_uncut(monkeypatch, capsys) -> None:
     rows, told = shown(monkeypatch, capsys, 30, wide=True)
 

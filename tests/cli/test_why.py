@@ -110,7 +110,7 @@ def test_a_sink_that_rests_is_told_alike_by_tasks_sinks_and_why(command: Command
     task = command.submit("high", 3, "--sink", "push")
     announce(command, ServedSink(name="push", slots=10, resting=RESTING))
     told = (
-        "sink push (open): no connection, since 2026-09-21 14:13:20 UTC; "
+        "sink push rests: no connection, since 2026-09-21 14:13:20 UTC; "
         "next try 2026-09-21 14:14:20 UTC"
     )
 

@@ -194,7 +194,7 @@ def test_a_sink_that_rests_says_why_since_when_and_when_it_is_tried() -> None:
     [cause] = causes(situation_of(processes=[process_of(resting_sink())]))
 
     assert (cause.name, cause.since_ms) == ("sink_rests", NOW_MS - 1_000)
-    assert "sink webhook (open): no connection, since 2026-" in cause.detail
+    assert "sink webhook rests: no connection, since 2026-" in cause.detail
     assert "; next try 2026-" in cause.detail
 
 

@@ -185,7 +185,7 @@ def test_a_service_that_begins_to_rest_is_named_once_in_the_log(caplog):
         "push_service_goes_on",
     ]
     assert caplog.records[0].message == (
-        f"push service {A} rests: it cannot be reached, or says that it is too busy: HTTP 503"
+        f"push service {A} rests: it takes no pushes now: HTTP 503"
     )
 
 
