@@ -119,7 +119,7 @@ def print_report(console: Console, report: dict[str, Any]) -> None:
     table.add_column("measured", justify="right")
     table.add_column("beside", justify="right")
     for level, due in report["entitled"].items():
-        table.add_row(f"share of {level}", f"{report['share'][level]:.1%}", f"entitled {due:.0%}")
+        table.add_row(f"share of {level}", f"{report['share'][level]:.1%}", f"fair share {due:.0%}")
     than = "> " if report["queue_per_level_is_at_least"] else ""
     table.add_row(
         "late high task, first push",
@@ -195,7 +195,7 @@ def _draw_levels(axes: Any, played: Played) -> None:
     axes.set(
         ylabel="share of the sink, %",
         ylim=(0, 80),
-        title="Levels at the sink app: measured and entitled (dotted)",
+        title="Levels at the sink app: measured and fair (dotted)",
     )
     axes.legend(loc="upper right", ncols=3)
 

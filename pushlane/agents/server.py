@@ -26,8 +26,8 @@ MOST_BODY_BYTES = 1024 * 1024
 _ABOUT = (
     "pushlane sends push notifications by priority: each task has a lane, levels (high, medium, "
     "low) share a sink by weights, and inside a level tasks take turns by quota. Begin with "
-    "`health`; `why_task` says why a task is late and what would help. What changes something is "
-    "previewed first: `preview` tells what it would do, and its token is what `apply` takes."
+    "`health`; `why_task` says why a task is late and what would help. Preview each change "
+    "first: `preview` says what it would do, and gives the token for `apply`."
 )
 
 Context = ServerRequestContext[Any, Any]

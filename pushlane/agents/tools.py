@@ -122,7 +122,11 @@ TOOLS: Sequence[Tool] = (
         "Do a change just as `preview` showed it, by the token of that, within ten minutes. Ask "
         "the person whom you work for first. It is refused when it would do otherwise now.",
     ),
-    _of("list_audit", ListAudit, "Who changed what, from what to what, newest first."),
+    _of(
+        "list_audit",
+        ListAudit,
+        "Changes, newest first: who made each, and the values before and after.",
+    ),
 )
 """All, in the order in which they are listed."""
 

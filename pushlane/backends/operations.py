@@ -111,11 +111,11 @@ def is_loss(lost: int, unfinished: int, *, is_journal_empty: bool) -> bool:
 def refusal(where: str, lost: int, unfinished: int) -> str:
     """Say why a registry is not filled, and which commands go on from there."""
     return (
-        f"the journal has {unfinished - lost:,} of the {unfinished:,} unfinished tasks that Redis "
-        f"at {where} has: the registry is not filled from it, as the other {lost:,} would be lost. "
-        "Either the journal's topic was made anew, or this Redis is an old copy. Look first: "
-        "`pushlane registry rebuild --dry-run`; then journal again what Redis has "
-        "(`pushlane registry rebuild --keep`), or let it go (`pushlane registry rebuild "
+        f"Redis at {where} has {unfinished:,} unfinished tasks, and the task topic on Pulsar only "
+        f"{unfinished - lost:,} of them: the registry is not rebuilt, as the other {lost:,} would "
+        "be lost. Either the topic was recreated, or this Redis is an old copy. Compare them: "
+        "`pushlane registry rebuild --dry-run`. Then write Redis' tasks to the topic again "
+        "(`pushlane registry rebuild --keep`), or drop them (`pushlane registry rebuild "
         "--accept-loss`)"
     )
 

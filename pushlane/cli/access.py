@@ -41,8 +41,13 @@ TokenId = Annotated[str, argument("ID", "Its id, as `access list` shows it.")]
 
 def create(
     flags: Flags,
-    name: Annotated[str, argument("NAME", "Whose it is, for people.")],
-    role: Annotated[str, option("viewer|submitter|operator|admin", "What it may do.")],
+    name: Annotated[str, argument("NAME", "Name of its owner, for people.")],
+    role: Annotated[
+        str,
+        option(
+            "viewer|submitter|operator|admin", "Its rank: each may do what those before it may."
+        ),
+    ],
     app: Annotated[str, option("A,B", "The apps that it sees; all unless given.")] = "",
     level: Annotated[str, option("A,B", "A submitter's levels; all unless given.")] = "",
     sink: Annotated[str, option("A,B", "A submitter's sinks; all unless given.")] = "",
@@ -56,7 +61,7 @@ def create(
     lasts: Annotated[str, option("90d", "How long it is valid; for ever unless given.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a token, and print its text: it is shown once, and kept by nobody but you."""
+    """Make a token and print its text. It is shown only now, and not stored: keep it."""
     wanted = CreateToken.made(
         name=name,
         grants=parse_word(role, "role", tuple(Role)),
@@ -85,22 +90,22 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def rotate(
     flags: Flags,
     token: TokenId,
-    keep: Annotated[str, option("1d", "How long the text of now stays valid: 0s, 2h, 1d.")] = "1d",
+    keep: Annotated[str, option("1d", "How long the old text stays valid: 0s, 2h, 1d.")] = "1d",
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a token another text, and print it. The one that it has stays valid for a while."""
+    """Give a token a new text, and print it. The old text stays valid for a while."""
     made = done(flags.settings(), RotateToken.made(token=token, keep_s=keep))
     _print_new(made, as_json)
     note(f"token {made.id} has another text; the one before is valid for {keep} more")
 
 
 def revoke(flags: Flags, token: TokenId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """End a token: within a second it opens nothing, anywhere."""
+    """Revoke a token: within a second it is refused everywhere."""
     settings = flags.settings()
     if not yes:
         found = [one for one in done(settings, ListTokens()) if one.id == token]
         whose = f" of {found[0].name!r}" if found else ""
-        question = f"Revoke token {token}{whose}? Whoever uses it is refused from then on."
+        question = f"Revoke token {token}{whose}? Its users are refused from then on."
         confirm(f"revoking token {token}", question, f"token {token} is not revoked")
     ended = done(settings, RevokeToken(token=token))
     if as_json:
@@ -111,7 +116,7 @@ def revoke(flags: Flags, token: TokenId, yes: YesFlag = False, as_json: JsonFlag
 def read_only(
     flags: Flags,
     state: Annotated[str, argument("[on|off]", "Shows it unless given.")] = "",
-    reason: Annotated[str, option("TEXT", "Told to who is refused.")] = "",
+    reason: Annotated[str, option("TEXT", "Shown with each refusal.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Forbid every change, for an incident, or allow changes again; dispatchers go on."""

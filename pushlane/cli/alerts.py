@@ -66,14 +66,16 @@ def add(
         ),
     ],
     when: Annotated[str, option("'> 5%'", "'> 0.05', '< 100', or '> 2x' the window before.")],
-    to: Annotated[str, option("URL", "The webhook that is told.")],
+    to: Annotated[str, option("URL", "The webhook to call.")],
     by: Annotated[str, option("DIMENSIONS", "One alert for each value, as in `report`.")] = "",
     where: Annotated[list[str] | None, option("CONDITIONS", "Only these, as in `report`.")] = None,
     app: Annotated[str, option("NAME", "Only pushes of this app.")] = "",
-    window: Annotated[str, option("5m", "What is judged at a time.")] = "5m",
+    window: Annotated[str, option("5m", "Length of the period that is measured.")] = "5m",
     for_: Annotated[str, option("10m", "How long it must hold before it fires.", "--for")] = "0s",
     at_least: Annotated[int, option("N", "Fewer receipts in a window are not judged.", min=1)] = 1,
-    remind: Annotated[str, option("4h", "Tell again while it fires; never unless given.")] = "0s",
+    remind: Annotated[
+        str, option("4h", "Call the webhook again this often while it fires; once unless given.")
+    ] = "0s",
     replace: Annotated[bool, switch("--replace", "Change the alert so named.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -135,8 +137,8 @@ def acknowledge(
     flags: Flags,
     name: Name,
     group: Annotated[str, option("GROUP", "This one alone, as `alerts show` names it.")] = "",
-    reason: Annotated[str, option("TEXT", "What is done about it.")] = "",
-    undo: Annotated[bool, switch("--undo", "Take that back.")] = False,
+    reason: Annotated[str, option("TEXT", "Your note: what is being done about it.")] = "",
+    undo: Annotated[bool, switch("--undo", "Undo it: remind again.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Say that you know of what fires: its webhook is not reminded of it, until it has recovered.
@@ -219,8 +221,8 @@ def _stop(contact: Contact) -> asyncio.Event:
         contact.stopping()
         stop.set()
 
-    left = "the next look tells what this one has not"
-    stop_on_signals(end, stopping="stopping after this look", left=left)
+    left = "the next check calls the webhooks that this one has not"
+    stop_on_signals(end, stopping="stopping after this check", left=left)
     return stop
 
 
@@ -228,7 +230,7 @@ def _say(looks: list[AlertCheck]) -> None:
     """Say what was told, and what went wrong. Of a webhook only its host is shown."""
     for look in looks:
         for message in look.told:
-            note(f"told {look.rule.host}: {message.text}")
+            note(f"called {look.rule.host}: {message.text}")
         if look.problem:
             note(f"alert {look.rule.name}: {look.problem}")
 
@@ -236,15 +238,15 @@ def _say(looks: list[AlertCheck]) -> None:
 def _group_text(group: AlertGroupView) -> str:
     since = f"alarming since {time_text(group.since_ms)}"
     if group.pending:
-        return f"{since}; {group.pending} is still to be told"
-    told = f"told {time_text(group.told_at_ms or 0)}" if group.told else "not told yet"
+        return f"{since}; its webhook has not been called yet ({group.pending})"
+    told = f"webhook called {time_text(group.told_at_ms or 0)}" if group.told else "no call yet"
     if not group.acknowledged_by:
         return f"{since}; {told}"
     why = f": {group.acknowledged_reason}" if group.acknowledged_reason else ""
-    return f"{since}; {told}; {group.acknowledged_by} knows of it{why}"
+    return f"{since}; {told}; acknowledged by {group.acknowledged_by}{why}"
 
 
 alerts = Group(
-    "Watch failures, lag, rates and shares, and tell a webhook.",
+    "Watch failures, lag, rates and shares, and call a webhook.",
     (add, list_, test, show, acknowledge, remove, run),
 )

@@ -24,7 +24,9 @@ _COLUMNS: tuple[Column[Entry], ...] = (
 
 def audit(
     flags: Flags,
-    find: Annotated[str, option("TEXT", "Only if who, what or the subject hold this.")] = "",
+    find: Annotated[
+        str, option("TEXT", "Only entries with this text in caller, operation or subject.")
+    ] = "",
     limit: Annotated[int, option("N", "The newest so many; 0 for all.", min=0)] = 100,
     as_json: JsonFlag = False,
 ) -> None:

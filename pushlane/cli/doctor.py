@@ -59,13 +59,13 @@ TopicsFlag = Annotated[
 
 def doctor(
     flags: Flags,
-    fix: Annotated[bool, switch("--fix", "Mend what is ours to mend.")] = False,
+    fix: Annotated[bool, switch("--fix", "Fix what pushlane can fix.")] = False,
     yes: YesFlag = False,
     bookie_url: BookieFlag = "",
     topics: TopicsFlag = MOST_TOPICS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check broker, Redis, store, host and settings, and say what mends what is wrong.
+    """Check broker, Redis, store, host and settings, and say how to fix what is wrong.
 
     Nothing is sent, and without --fix nothing is changed. Exit code 0: nothing worse than a note,
     4: warnings, 1: errors, 3: a service does not answer, or there is no store.
@@ -140,7 +140,7 @@ async def _fixed(
             if not isinstance(error, BadInput):
                 break
     for target in problems.keys() - done.keys():
-        note(f"not mended: {' '.join(target)}: {problems[target]}")
+        note(f"not fixed: {' '.join(target)}: {problems[target]}")
     return await _again(settings, bounds, set(done)), list(done.values())
 
 
@@ -160,7 +160,7 @@ def _print(found: Examination, done: Sequence[str], place: str) -> None:
     if place:
         typer.echo(f"looked   {plain(place)}")
     for line in done:
-        typer.echo(f"mended   {plain(line)}")
+        typer.echo(f"fixed    {plain(line)}")
     by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in found.findings:
         by_check[finding.severity, finding.check].append(finding)
@@ -188,7 +188,7 @@ def _print_check(severity: str, check: str, findings: Sequence[Finding]) -> None
     typer.echo(f"  why    {findings[0].why}")
     mends = dict.fromkeys(finding.mend for finding in findings if finding.mend)
     for mend in mends:
-        typer.echo(f"  mend   {plain(mend)}")
+        typer.echo(f"  fix    {plain(mend)}")
     fix = "pushlane doctor --fix" + " --yes" * any(finding.destroys for finding in findings)
     if fix not in mends and any(finding.can_fix for finding in findings):
         typer.echo(f"  or     {fix}")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class _Asked:
     """What to fan out, and how: the fields of a `FanoutRequest` as flags."""
 
-    audience: Annotated[str, option("PATH|TABLE", "Who may get it: anything that Spark reads.")]
+    audience: Annotated[str, option("PATH|TABLE", "The recipients: anything that Spark reads.")]
     task_spec: Annotated[Path, option("TOML", "The task, by the names of submit.")]
     where: Annotated[str, option("SQL", "Rule over its columns; all without one.")] = ""
     exclude: Annotated[

@@ -139,7 +139,7 @@ OPTION_GROUPS: dict[str, dict[str, str]] = {
     "alerts add": {
         "What is measured": "--metric --when --window --for --at-least",
         "Of which pushes": "--app --by --where",
-        "Who is told": "--to --remind",
+        "Webhook": "--to --remind",
         "Saving": "--replace",
         "Output": "--json",
     },

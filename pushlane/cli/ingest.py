@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
     Opener = Callable[[Backend, Stream], RecordSource]
 
-App = Annotated[str, option("NAME", "Whose stream it is, where several apps have that name.")]
+App = Annotated[
+    str, option("NAME", "The stream's app, if several apps have a stream of that name.")
+]
 
 
 def run(
@@ -51,8 +53,8 @@ def run(
     source: Annotated[
         str, argument("SOURCE", "kafka://HOST:PORT/TOPIC, or a folder: its *.jsonl may grow.")
     ],
-    stream: Annotated[str, option("NAME", "The stream that the pushes are of.")],
-    mapping: Annotated[Path, option("FILE", "What makes a push of a record, as TOML.")],
+    stream: Annotated[str, option("NAME", "The stream to send the pushes in.")],
+    mapping: Annotated[Path, option("FILE", "TOML file: how to make a push of a record.")],
     app: App = "",
     bad: Annotated[
         Path | None, option("FILE", "Keeps records that cannot be a push; else one stops it.")
@@ -173,7 +175,7 @@ async def _stream(backend: Backend, name: str, app: str) -> Stream:
 
 def status(
     flags: Flags,
-    stream: Annotated[str, argument("STREAM", "The stream that the pushes are of.")],
+    stream: Annotated[str, argument("STREAM", "The stream to send the pushes in.")],
     app: App = "",
     as_json: JsonFlag = False,
 ) -> None:
@@ -259,7 +261,7 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
 
 def seek(
     flags: Flags,
-    stream: Annotated[str, argument("STREAM", "The stream that the pushes are of.")],
+    stream: Annotated[str, argument("STREAM", "The stream to send the pushes in.")],
     to: Annotated[str, option("OFFSET|2h|TIME", "An offset, a time, or this long ago.")],
     partition: Annotated[
         list[str] | None, option("NAME", "This partition alone; repeat it for more.")
@@ -323,7 +325,7 @@ def _sought(read: Sequence[Positions], offset: int | None, to: str, *, again: bo
 
 def reset(
     flags: Flags,
-    stream: Annotated[str, argument("STREAM", "The stream that the pushes are of.")],
+    stream: Annotated[str, argument("STREAM", "The stream to send the pushes in.")],
     app: App = "",
     yes: YesFlag = False,
     as_json: JsonFlag = False,

@@ -98,7 +98,7 @@ def limit(
 def _refuse_preview(preview: bool) -> None:
     """Raise BadInput for a preview of nothing."""
     if preview:
-        raise BadInput("--preview is of a change; say what is to be changed")
+        raise BadInput("--preview shows a change; say which, like --rate 100/s")
 
 
 def _set_limit(
@@ -267,10 +267,10 @@ def quota(
         _of_app(flags, app, _quota_number(task, pushes), high_part, none, preview, as_json)
     elif none or high_part is not None:
         given = "--none" if none else "--high-part"
-        raise BadInput(f"{given} is of an app, and no app is named; add --app NAME")
+        raise BadInput(f"{given} works on an app; add --app NAME")
     elif task is None:
         raise BadInput(
-            "a quota is of a task: pushlane quota TASK N; of an app: pushlane quota --app NAME N"
+            "name a task or an app: pushlane quota TASK N, or pushlane quota --app NAME N"
         )
     elif pushes is None:
         _refuse_preview(preview)

@@ -232,7 +232,9 @@ def _missing(gap: Gap) -> str:
 _SHOWN = 10
 
 File = Annotated[Path, argument("FILE", "JSON Lines; - for stdin.")]
-BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of no use does.")]
+BadRows = Annotated[
+    Literal["stop", "skip"], typer.Option(help="At a line that cannot be used: stop, or skip it.")
+]
 
 
 def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag = False) -> None:

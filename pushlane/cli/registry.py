@@ -49,16 +49,18 @@ def _besides(settings: Settings) -> str:
 def rebuild(
     flags: Flags,
     accept_loss: Annotated[
-        bool, switch("--accept-loss", "Remove tasks that the journal lacks.")
+        bool, switch("--accept-loss", "Remove tasks that the task topic lacks.")
     ] = False,
-    keep: Annotated[bool, switch("--keep", "Journal again what Redis alone has.")] = False,
-    dry_run: Annotated[bool, switch("--dry-run", "Only say what each of them has.")] = False,
+    keep: Annotated[
+        bool, switch("--keep", "Write tasks that only Redis has to the topic again.")
+    ] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "Only compare the two.")] = False,
     json: JsonFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Fill the registry in Redis from the journal, whether it is ready or not.
+    """Rebuild the registry in Redis from the task topic, Pulsar's durable record of all tasks.
 
-    What would lose unfinished tasks is refused without --accept-loss or --keep.
+    It is refused without --accept-loss or --keep if unfinished tasks would be lost.
     """
     if accept_loss and keep:
         raise BadInput("--accept-loss removes what --keep keeps; give one of them")
@@ -75,15 +77,15 @@ def rebuild(
         lost, unfinished = found.registry_alone.unfinished, found.registry.unfinished
         raise UserError(refusal(found.where, lost, unfinished))
     if accept_loss and found.registry_alone.tasks and not yes:
-        what = f"{_text(found.registry_alone)} that the journal lacks"
+        what = f"{_text(found.registry_alone)} that the task topic lacks"
         confirm(f"removing {what}", f"Remove {what}, with their counts?", "nothing is rebuilt")
     beside = Beside.REMOVED if accept_loss else Beside.KEPT if keep else Beside.REFUSED
     asyncio.run(copies.rebuild_registry(settings, beside))
     alone = _text(found.registry_alone)
     if json:
         print_json(_document(found, rebuilt=True))
-    what = f"journalled again: {alone}" if keep else f"removed: {alone}"
-    note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
+    what = f"written to the topic again: {alone}" if keep else f"removed: {alone}"
+    note(f"the registry in Redis at {found.where} is rebuilt from the task topic; {what}")
 
 
 def _document(found: RegistryGap, *, rebuilt: bool) -> dict[str, Any]:
@@ -93,17 +95,20 @@ def _document(found: RegistryGap, *, rebuilt: bool) -> dict[str, Any]:
 
 def _fields(found: RegistryGap) -> Iterator[tuple[str, str]]:
     alone = found.registry_alone
-    yield "journal", _text(found.journal)
+    yield "task topic", _text(found.journal)
     yield f"Redis at {found.where}", _text(found.registry)
-    yield "in the journal alone", _text(found.journal_alone)
-    yield "in Redis alone", _text(alone)
+    yield "only in the topic", _text(found.journal_alone)
+    yield "only in Redis", _text(alone)
     if found.some:
         more = ", …" if alone.tasks > len(found.some) else ""
         yield "such as", ", ".join(found.some) + more
     if found.is_loss:
-        yield "a rebuild", "is refused; --keep journals these again, --accept-loss removes them"
+        yield (
+            "a rebuild",
+            "is refused; --keep writes these to the topic again, --accept-loss removes them",
+        )
     elif alone.tasks:
-        yield "a rebuild", "removes what is in Redis alone; --keep journals it again"
+        yield "a rebuild", "removes what is only in Redis; --keep writes it to the topic again"
     else:
         yield "a rebuild", "removes nothing"
 
@@ -113,4 +118,4 @@ def _text(extent: TaskCount) -> str:
     return f"{extent.tasks:,} {unit}, {extent.unfinished:,} unfinished"
 
 
-registry = Group("The registry in Redis, and the journal that it is filled from.", (rebuild,))
+registry = Group("Rebuild the registry in Redis from the task topic on Pulsar.", (rebuild,))

@@ -62,12 +62,12 @@ class _Asked:
     """What is asked of a task, or of all, and the form of the answer."""
 
     recipient: Annotated[
-        str | None, option("WHO", "What became of the pushes to this recipient; - reads a line.")
+        str | None, option("WHO", "Show the pushes to this recipient; - reads it from stdin.")
     ] = None
     recipient_of: Annotated[
-        str, option("TASK-SEQ", "What became of the pushes to whom this push was for.")
+        str, option("TASK-SEQ", "Show all pushes to the recipient of this push.")
     ] = ""
-    trace: Annotated[str | None, option("ID", "What became of the pushes of this trace id.")] = None
+    trace: Annotated[str | None, option("ID", "Show the pushes with this trace id.")] = None
     as_csv: Annotated[bool, switch("--csv", "One row for each push that has ended.")] = False
     join: Annotated[
         Path | None, option("FILE", "With --csv: name the recipients that this file has.")
@@ -91,9 +91,9 @@ class _Asked:
             flag = "--join" if self.join else "--reveal"
             raise BadInput(f"{flag} names recipients in rows: add --csv")
         if self.as_csv and self.is_of_pushes:
-            raise BadInput("--csv is of a whole task; without it you see these pushes")
+            raise BadInput("--csv prints a whole task; leave it out to see these pushes")
         if task is None and not self.is_of_pushes:
-            raise BadInput("name a TASK, or whose pushes you look for: --recipient or --trace")
+            raise BadInput("give a TASK, or --recipient or --trace to find pushes")
 
 
 def results(
@@ -318,8 +318,8 @@ def _remarks(said: ResultsView, settings: Settings) -> Iterator[str]:
             else "they are not in the log yet, were lost while it was away, or it has dropped them"
         )
         yield (
-            f"there are no receipts of {counts}: {why}. Times and rate are of the others, reasons "
-            "are the classes that the task has counted"
+            f"there are no receipts of {counts}: {why}. Times and rate count the others; reasons "
+            "are what the task has counted"
         )
     if not any(said.counts.values()):
         yield f"nothing of it has ended yet; what it waits for: pushlane why {said.task_id}"

@@ -58,7 +58,7 @@ class RuleFlags:
     """The fields of a rule as flags; those that are not given keep what a file says."""
 
     audience: Annotated[
-        str | None, option("PATH|TABLE", "Who may get it: all that Spark reads.")
+        str | None, option("PATH|TABLE", "The recipients: anything that Spark reads.")
     ] = None
     format: Annotated[str | None, option("FORMAT", "parquet, csv, json, jdbc, …")] = None
     options: Annotated[

@@ -26,7 +26,7 @@ def sample(
     flags: Flags,
     file: Annotated[Path, argument("FILE", "The CSV file to write; packed if it ends in .gz.")],
     rows: Annotated[int, typer.Option(min=1, max=10_000_000, help="Recipients in it.")] = 20,
-    delimiter: Annotated[str, option("';'|tab", "What stands between the columns.")] = ",",
+    delimiter: Annotated[str, option("';'|tab", "Separator of the columns.")] = ",",
     encoding: Annotated[str, option("NAME", "Such as cp1252 or utf-16.")] = "utf-8",
 ) -> None:
     """Write a CSV file of made-up recipients, to try `submit` with.

@@ -41,7 +41,10 @@ def serve(
     tls_key: Annotated[Path | None, option("FILE", "The key of the certificate.")] = None,
     behind_proxy: Annotated[
         str,
-        option("IP,...", "Proxies that end TLS, and are trusted to name who asks; or networks."),
+        option(
+            "IP,...",
+            "Proxies that end TLS and are trusted to name the client: addresses or networks.",
+        ),
     ] = "",
     most_requests: Annotated[
         float | None, option("N", "Requests a second of all together; no bound unless given.")

@@ -22,11 +22,13 @@ _COLUMNS: tuple[Column[Spooled], ...] = (
     Column("LEVEL", lambda one: one.task.level),
     Column("WAITING", lambda one: f"{one.waiting:,}", number=True),
     Column("BYTES", lambda one: f"{one.bytes:,}", number=True),
-    Column("SEALED", lambda one: "yes" if one.is_sealed else "no"),
+    Column("CLOSED", lambda one: "yes" if one.is_sealed else "no"),
 )
 
 Folder = Annotated[Path, argument("DIR", "The folder of the spool.")]
-SealFlag = Annotated[bool, switch("--seal", "Nothing more comes: let the tasks be done.")]
+SealFlag = Annotated[
+    bool, switch("--seal", "Close the tasks: no more pushes come, so they can finish.")
+]
 
 
 def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
@@ -61,9 +63,9 @@ def _as_json(one: Spooled) -> dict[str, Any]:
 def _remark(one: SpoolSent) -> str:
     if one.ended or one.refused:
         return one.ended or f"error: {one.refused}"
-    then = "sealed" if one.is_sealed else "left open, since more may come (--seal ends it)"
+    then = "closed" if one.is_sealed else "left open for more pushes (--seal closes it)"
     lost = f", {pushes_text(one.lost)} lost in corrupt files" if one.lost else ""
     return f"task {one.task.id}: {pushes_text(one.sent)} sent{lost}; {then}"
 
 
-spool = Group("Look into a spool of pushes, or send it.", (show, send))
+spool = Group("Send pushes that a submit or a producer kept on disk (a spool).", (show, send))

@@ -22,7 +22,9 @@ from pushlane.operations.streams import (
 from pushlane.operations.views import plain
 
 Name = Annotated[str, argument("NAME", "Its name.")]
-App = Annotated[str, option("NAME", "Whose it is, where several apps have one of that name.")]
+App = Annotated[
+    str, option("NAME", "The stream's app, if several apps have a stream of that name.")
+]
 
 _COLUMNS: tuple[Column[StreamView], ...] = (
     Column("NAME", lambda one: one.name, elastic=True),
@@ -37,8 +39,10 @@ _COLUMNS: tuple[Column[StreamView], ...] = (
 def put(
     flags: Flags,
     name: Name,
-    level: Annotated[str, option("high|medium|low", "Whose share of the sink it has.")],
-    app: Annotated[str, option("NAME", "Who sends; `default` unless given.")] = "",
+    level: Annotated[str, option("high|medium|low", "Its priority.")],
+    app: Annotated[
+        str, option("NAME", "The app (tenant) that sends; `default` unless given.")
+    ] = "",
     quota: Annotated[int, option("N", "Pushes in the turn of each of its tasks.", min=1)] = 1,
     sink: Annotated[str, option("A,B", "To the first; what fails there to the next.")] = "",
     max_attempts: Annotated[int | None, option("N", "Deliveries tried a push.", min=1)] = None,

@@ -209,7 +209,7 @@ def levels(
     """Show how the levels share the sink, or change it from now on."""
     wanted = GetLevels() if weights is None else SetLevels(weights=weights)
     if weights is None and preview:
-        raise BadInput("--preview is of new weights; give some, like 5:3:2")
+        raise BadInput("--preview shows a change; give new weights, like 5:3:2")
     if show_preview(flags.settings(), wanted, preview=preview, as_json=as_json):
         return
     found = done(flags.settings(), wanted, create=weights is not None)

@@ -115,5 +115,5 @@ def _tell(found: TraceView) -> None:
         at_least = "at least " if found.is_cut else ""
         note(f"these are the newest {len(found.pushes)}; there are {at_least}{found.more:,} more")
     elif found.is_cut:
-        note("there are more receipts than are read at once: the last of them are told")
+        note("there are more receipts than are read at once: you see the last")
     tell_unread(found)

@@ -47,7 +47,7 @@ def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
         typer.echo(f"sink {sink.name}: {'; '.join(_sink_parts(sink))}")
         for level in sink.levels:
             tasks, left = rows_text(level.tasks, "task"), _left_text(level.left, level.later)
-            shares = f"entitled to {100 * level.entitled:.3g} %, got {100 * level.observed:.3g} %"
+            shares = f"fair share {100 * level.entitled:.3g} %, got {100 * level.observed:.3g} %"
             typer.echo(f"  {level.level}: {tasks}, {left}; {shares}")
     for limit in found.limits:
         typer.echo(f"limit {limit}")
@@ -145,7 +145,7 @@ def pace_text(found: WhyView, now_ms: int) -> str:
     left = "still being submitted" if backlog is None else f"{pushes_text(backlog)} left"
     later = f", {found.later:,} of them wait for their time" if found.later else ""
     share = found.entitled_share
-    entitled = "" if share is None else f", entitled to {100 * share:.3g} % of its sink"
+    entitled = "" if share is None else f", its fair share is {100 * share:.3g} % of the sink"
     observed = "" if found.observed_per_s is None else f", {found.observed_per_s:,.4g} pushes/s now"
     return f"{left}{later}{entitled}{observed}; {_end_text(found, now_ms)}"
 

@@ -31,7 +31,7 @@ _ANY = "ID"
 _SCOPES = {
     Of.TASK: "tasks of its apps",
     Of.APP: "its apps",
-    Of.APPS: "what is of its apps",
+    Of.APPS: "what belongs to its apps",
     Of.EVERYTHING: "no",
 }
 

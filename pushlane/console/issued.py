@@ -92,7 +92,7 @@ class CodeFlow:
         if is_for_other or not hmac.compare_digest(
             str(claims.get("nonce", "")).encode(), login.nonce.encode()
         ):
-            raise Unauthorized(f"the issuer's token is of another login: {_AGAIN}")
+            raise Unauthorized(f"the issuer's token belongs to another login: {_AGAIN}")
         return await self._of(tokens, claims)
 
     async def _of(self, tokens: _Tokens, claims: Mapping[str, object]) -> str:

@@ -105,7 +105,7 @@ async def _shares(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
     found = await ask.do(GetTaskShares(task=task.id))
     step_ms = found.step_s * 1000
     points = [
-        (at_ms, {"gets": one.observed_per_s, "entitled to": one.entitled_per_s})
+        (at_ms, {"gets": one.observed_per_s, "fair share": one.entitled_per_s})
         for one in found.points
         for at_ms in (one.at_ms, one.at_ms + step_ms)  # which makes it a stair
     ]

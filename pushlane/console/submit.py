@@ -59,7 +59,7 @@ MAIN = (
     Field("body", "Body", kind="area", placeholder="Order {id} is on its way"),
     Field("sink", "Sinks", "The first, and where it goes if it cannot be delivered there."),
     Field("name", "Name", "For people to know it by; that of the file unless given."),
-    Field("app", "App", "Who sends.", placeholder="default"),
+    Field("app", "App", "The app that sends.", placeholder="default"),
 )
 
 START = (
@@ -72,7 +72,9 @@ START = (
 )
 
 MORE = (
-    Field("bad_rows", "Bad rows", "What a row that cannot be used does.", ("stop", "skip")),
+    Field(
+        "bad_rows", "Bad rows", "At a row that cannot be used: stop, or skip it.", ("stop", "skip")
+    ),
     Field("key", "Key", "The same key makes one task, not two; a submit that was cut goes on."),
     Field("payload", "Payload", "JSON by sink, sent as it is; {field} names a column.", "area"),
     Field("data", "Data", "Columns to send along.", "columns"),

@@ -58,7 +58,7 @@ async def _share(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
     """Return what the task got in the last hour, drawn, and of which of its times that is known."""
     hour = await ask.do(GetTaskHour(task=task.id))
     points = [
-        (one.at_ms, {"gets": one.observed_per_s, "entitled to": one.entitled_per_s})
+        (one.at_ms, {"gets": one.observed_per_s, "fair share": one.entitled_per_s})
         for one in hour.points
     ]
     spells = [spell_of(one, {task.id: task.name}) for one in hour.spans]

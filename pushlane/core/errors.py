@@ -78,7 +78,7 @@ class UnknownFormat(PushlaneError):
     ) -> None:
         self.version = version
         cause = (
-            f"is of format {version}, which a newer version of pushlane has written"
+            f"has format {version}, which a newer version of pushlane has written"
             if version
             else "holds something that this version of pushlane does not read"
         )
@@ -121,6 +121,6 @@ class TaskInDoubt(Unreachable):
         self.task_id = task_id
         super().__init__(
             f"the registry does not have task {task_id} now, and nothing says that it was "
-            "forgotten: Redis may have lost it, and gets it back from the journal while a "
-            "dispatcher runs; it is asked again"
+            "forgotten: Redis may have lost it. A running dispatcher restores it from the task "
+            "topic; the lookup is repeated"
         )

@@ -304,7 +304,7 @@ def seal(total: int, last_seq: int = 0) -> Edit:
 
     def edit(task: Task) -> Task:
         if task.total not in (None, total):
-            raise InvalidChange(f"task {task.id} is sealed with {task.total} pushes, not {total}")
+            raise InvalidChange(f"task {task.id} is closed with {task.total} pushes, not {total}")
         return replace(task, total=total, last_seq=last_seq)
 
     return edit

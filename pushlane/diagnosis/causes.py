@@ -122,7 +122,7 @@ def _half_made(now: Situation) -> Iterator[Cause]:
     elif has_nothing_left(task, now.progress):
         yield Cause("open", *OPEN_ADVICE, final=True)
     elif task.state is State.SUBMITTED and now.is_receiving:
-        detail = f"{_lines_text(task)}, and nothing of it goes before its seal"
+        detail = f"{_lines_text(task)}, and sends nothing before it is closed"
         yield Cause(RECEIVING, detail, RECEIVING_ADVICE, task.created_at_ms, final=True)
     elif task.state is State.SUBMITTED:
         detail = "its submit has only begun: its lane is not open yet"
@@ -131,12 +131,12 @@ def _half_made(now: Situation) -> Iterator[Cause]:
 
 OPEN_ADVICE = (
     "its producer is not running, and nothing of it is left",
-    "start the producer to go on; to end the task: its close(seal=True), `pushlane spool send DIR "
-    "--seal`, or cancel it",
+    "start the producer to continue; to end the task: its close(seal=True), `pushlane spool send "
+    "DIR --seal`, or cancel it",
 )
 
 
-RECEIVING_ADVICE = "send the rest of its lines, and seal it"
+RECEIVING_ADVICE = "send the rest of its lines, and close it"
 
 
 def _lines_text(task: Task) -> str:
@@ -149,13 +149,13 @@ def stalled_advice(task: Task) -> tuple[str, str]:
         return "nothing is ingested for it", "start `pushlane ingest` again, or cancel the task"
     if is_of_producer(task):
         detail = "its producer was killed, and had no spool"
-        return detail, "do nothing: it is sealed ten minutes later, and ends once all is sent"
+        return detail, "do nothing: it is closed ten minutes later, and finishes once all is sent"
     if task.is_fed:
         detail = "its producer is not running"
-        return detail, "start that, `pushlane spool send` its spool, or cancel the task"
+        return detail, "start it again, run `pushlane spool send DIR`, or cancel the task"
     if task.key:
         detail = "its submit stopped half-way, or at its --first rows"
-        return detail, "to go on, run it again with the same --key, or cancel the task"
+        return detail, "run it again with the same --key, or cancel the task"
     return "its submit stopped half-way, and cannot go on without a --key", "cancel the task"
 
 
@@ -235,7 +235,7 @@ def _resting_advice(sink: str, resting: Sequence[Resting]) -> str:
             f"is lost; if its answers are right: pushlane sinks accept {sink}"
         )
     if any(one.is_shut for one in resting):
-        return "mend the sink: it is tried again by itself, and nothing is lost"
+        return "fix the sink: it is tried again by itself, and nothing is lost"
     return "nothing yet: it gets as many pushes as it takes; if it takes none, it rests soon"
 
 

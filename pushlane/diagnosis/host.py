@@ -159,7 +159,7 @@ def _time_sync(host: Host) -> Iterator[Remark]:
     try:
         state = host.clock_state()
     except (OSError, AttributeError) as error:
-        raise Unseen("this system does not tell whether its clock is set") from error
+        raise Unseen("this system does not show whether its clock is synchronised") from error
     if state == _UNSYNCHRONISED:
         what = "nothing keeps this host's clock right"
         yield Remark("warning", what, "timedatectl set-ntp true (in a container: on its host)")

@@ -65,7 +65,7 @@ def _versions(setup: Setup) -> Iterator[Remark]:
         text = "; ".join(
             f"{version or 'unknown'}: {_names(found)}" for version, found in others.items()
         )
-        what = f"live processes are of other versions than {VERSION} ({text})"
+        what = f"live processes have other versions than {VERSION} ({text})"
         yield Remark("warning", what, "end the upgrade: pushlane processes")
 
 
@@ -195,7 +195,7 @@ def _sinks(setup: Setup) -> Iterator[Remark]:
 def _files(setup: Setup) -> Iterator[Remark]:
     for name, sink in setup.settings.sinks.items():
         for said in sink.files_open_to_others():
-            what, _, mend = said.partition("; mend it with ")
+            what, _, mend = said.partition("; fix it with ")
             yield Remark("warning", f"sink {name}: {what}", mend)
 
 

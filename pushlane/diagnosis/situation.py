@@ -288,7 +288,7 @@ def with_deaths(
     if not progress.dead or task.state.is_terminal:
         return found
     do = (
-        f"look at them: pushlane dead list --task {task.id}; when that is mended: "
+        f"look at them: pushlane dead list --task {task.id}; when the cause is fixed: "
         f"pushlane dead retry --task {task.id}"
     )
     cause = Cause("deaths", deaths_text(progress, died_of), do)

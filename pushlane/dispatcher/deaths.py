@@ -246,6 +246,6 @@ def _reason(passed: _Passed, reasons: Reasons) -> str:
     since = " since the limit was set" if passed.anew else ""
     task_id = passed.task_id
     return (
-        f"stopped: {passed.failed:,} of {passed.ended:,} died{since}{most}; mend it, then pushlane "
-        f"resume {task_id} (dead ones: pushlane dead retry --task {task_id})"
+        f"stopped: {passed.failed:,} of {passed.ended:,} died{since}{most}; fix the cause, then "
+        f"pushlane resume {task_id} (dead ones: pushlane dead retry --task {task_id})"
     )

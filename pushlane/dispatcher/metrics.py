@@ -65,7 +65,7 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
         "Fair share of the sink that a level has now; 0 without pushes that may go",
         lambda figures: figures.entitled, _LEVEL_SINK),
     _of_leader.gauge("observed_share", "0 to 1",
-        "Part of the pushes sent to the sink that a level had, over the last 60 s",
+        "Share of the pushes sent to the sink that a level had, over the last 60 s",
         lambda figures: figures.observed, _LEVEL_SINK),
     _of_leader.gauge("drain_seconds", "seconds",
         "Time until all pushes that may go now are sent, at the present rate",
@@ -80,10 +80,10 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
         "The rate by which drain_seconds counts, 0 if none is known",
         lambda figures: figures.drain_per_s, _SINK),
     _of_leader.gauge("task_backlog", "pushes",
-        "Pushes not finished yet of the ten tasks that have most",
+        "Pushes not finished yet of the ten tasks with the most",
         lambda figures: figures.task_backlog, {"task": (), "level": LEVELS, "sink": ()}),
     _of_leader.gauge("app_backlog", "pushes",
-        "Pushes not finished yet of the ten apps that have most",
+        "Pushes not finished yet of the ten apps with the most",
         lambda figures: figures.app_backlog, _APP_SINK),
     _of_leader.gauge("app_rate", "pushes/s",
         "Pushes sent to the sink of these apps, over the last 60 s",
@@ -92,7 +92,7 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
         "Fair share of the sink that each of these apps has now",
         lambda figures: figures.app_entitled, _APP_SINK),
     _of_leader.gauge("app_observed_share", "0 to 1",
-        "Part of the pushes sent to the sink that each of these apps had, over the last 60 s",
+        "Share of the pushes sent to the sink that each of these apps had, over the last 60 s",
         lambda figures: figures.app_observed, _APP_SINK),
 )
 # fmt: on
@@ -137,13 +137,13 @@ def _refuses_us(line: Line) -> float:
 LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     _of_line.counter("picked_total", "pushes", "Pushes sent to the sink",
         lambda line: line.stats.picked, _LEVEL),
-    _of_line.counter("outcomes_total", "pushes", "What became of pushes",
+    _of_line.counter("outcomes_total", "pushes", "Outcomes of pushes",
         lambda line: line.stats.outcomes, {**_LEVEL, "outcome": tuple(map(str, Kind))}),
     _of_line.counter("retries_total", "pushes",
-        "Pushes that are tried again, by what the sink said: `processor` for a function of yours, "
-        "`other` behind the first 20", lambda line: line.stats.retries, _REASON),
+        "Retried pushes, by the sink's answer: `processor` for a function of yours, `other` "
+        "after the first 20 answers", lambda line: line.stats.retries, _REASON),
     _of_line.counter("dead_total", "pushes",
-        "Dead pushes, by what the sink said last, as in retries",
+        "Dead pushes, by the last answer of the sink, as in retries",
         lambda line: line.stats.dead, _REASON),
     _of_line.counter("forwarded_total", "pushes", "Pushes moved to a lane of their own",
         lambda line: line.stats.forwarded),
@@ -152,8 +152,8 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     _of_line.counter("unknown_format_total", "messages",
         "Messages left to processes of a newer version", lambda line: line.stats.unknown_format),
     _of_line.counter("in_doubt_total", "pushes",
-        "Pushes put aside for some seconds, as the registry did not have their task and nothing "
-        "said that it was forgotten", lambda line: line.stats.in_doubt),
+        "Pushes put aside for some seconds, as the registry had lost their task and did not know "
+        "that it was forgotten", lambda line: line.stats.in_doubt),
     _of_line.counter("deferred_total", "pushes", "Pushes sent to wait for their time",
         lambda line: line.stats.deferred),
     _of_line.counter("repeats_dropped_total", "messages",
@@ -163,7 +163,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         "Pushes of ordered tasks that waited too long for another",
         lambda line: line.stats.out_of_order),
     _of_line.counter("dropped_total", "pushes",
-        "Pushes that their recipient did not need or must not get",
+        "Pushes dropped because their recipient does not need or must not get them",
         lambda line: line.stats.dropped,
         {"reason": (DUPLICATE, DUPLICATE_KEY, SUPERSEDED, SUPPRESSED, CAPPED)}),
     _of_line.counter("dead_addresses_total", "addresses",
@@ -187,8 +187,8 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     _of_line.counter("sink_probes_total", "pushes", "Pushes that tried a resting sink",
         lambda line: line.stats.probes),
     _of_line.counter("wait_seconds_total", "seconds",
-        "Where the waits of pushes that have ended went, from their submit to when they were sent "
-        "last: what each cause means is in docs/why.md", _wait_s,
+        "Wait of finished pushes by cause, from submit to the last attempt; docs/why.md explains "
+        "the causes", _wait_s,
         {"cause": tuple(map(str, Cause)), **_LEVEL}),
     _of_line.counter("spared_total", "pushes", "Failures that cost no attempt",
         lambda line: line.stats.spared),
@@ -215,16 +215,16 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     _of_line.gauge("receipts_waiting_bytes", "bytes", "Bytes of receipts that are not in their log",
         lambda line: line.receipts.queue.bytes),
     _of_line.gauge("receipts_behind_seconds", "seconds",
-        "For how long outcomes have been settled before their receipts are in the log, 0 if not",
+        "How long outcomes have been settled ahead of their receipts, 0 if they are not",
         lambda line: line.receipts.queue.behind_s()),
     _of_line.gauge("parked", "pushes", "Pushes that wait for another of their key",
         lambda line: line.key_order.parked),
     _of_line.gauge("lanes_open", "lanes", "Lanes that this process reads",
         lambda line: len(line.lanes.by_name)),
-    _of_line.gauge("at_hand", "pushes", "Pushes off lanes that wait here for their turn",
+    _of_line.gauge("at_hand", "pushes", "Prefetched pushes that wait for a slot",
         lambda line: line.at_hand()),
     _of_line.gauge("prefetch_age_seconds", "seconds",
-        "For how long the oldest push at hand has been off its lane",
+        "Time since the oldest prefetched push was read from its lane",
         lambda line: line.prefetch_age_s()),
     _of_line.gauge("lanes_full", "lanes", "Lanes that rest at later_max",
         lambda line: line.delay_limit.full()),
@@ -240,7 +240,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         "Time since which the sink rests or gets fewer pushes than there are, 0 if it does neither",
         _since_s),
     _of_line.gauge("sink_refuses_us", "0 or 1",
-        "1 while the sink rests as it refuses our credentials", _refuses_us),
+        "1 while the sink rests because it refuses our credentials", _refuses_us),
 )
 # fmt: on
 """All metrics of a line, in the order in which they are shown."""

@@ -594,7 +594,7 @@ class Dispatcher:
             accept = "; ".join(f"pushlane sinks accept {line.name}" for line in self._given_up)
             raise UserError(
                 f"{' '.join(said)} --drain waited for {GIVE_UP_AFTER_S:.0f} s and ends; what is "
-                "left is untouched. Mend the sink and dispatch again, or, if its answers are "
+                "left is untouched. Fix the sink and dispatch again, or, if its answers are "
                 f"right: {accept}"
             )
 

@@ -291,7 +291,7 @@ class TaskLookups:
                 whenever(self._asked, self._look_all_up, Backoff(log, "the registry"))
             )
             group.create_task(
-                whenever(self._in_doubt, self._find_out, Backoff(log, "the registry's journal"))
+                whenever(self._in_doubt, self._find_out, Backoff(log, "the task topic"))
             )
 
     async def _look_all_up(self) -> None:

@@ -202,7 +202,7 @@ def _why(error: jwt.PyJWTError) -> str:
         (jwt.ExpiredSignatureError, "it has expired"),
         (jwt.ImmatureSignatureError, "it is not valid yet"),
         (jwt.InvalidAudienceError, "it is for another audience"),
-        (jwt.InvalidIssuerError, "it is of another issuer"),
+        (jwt.InvalidIssuerError, "it belongs to another issuer"),
         (jwt.MissingRequiredClaimError, f"it lacks one of {', '.join(_REQUIRED)}"),
         (jwt.InvalidSignatureError, "its signature is wrong"),
     ):

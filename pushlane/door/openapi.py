@@ -22,8 +22,8 @@ from pushlane.version import VERSION
 
 _SCHEMAS = "#/components/schemas/{name}"
 _SECURITY = "token"
-_LINES = """Line n is the push of seq n; lines that are safe already are left out. A body that ends
-is no seal.
+_LINES = """Line n is the push of seq n; lines that are safe already are left out. The end of
+a body does not close the task.
 
 Needs the role submitter."""
 _SINGLE = """A key that this process knows is answered with the push that has it; of the pushes of
@@ -53,7 +53,7 @@ _EVENTS = {
 _PREFER = (
     f"`wait=N`: answer once the task has ended, after N seconds at the latest ({MOST_WAIT_S})."
 )
-_ABOUT = """Push tasks, who may send how much, and what has become of it.
+_ABOUT = """Submit push campaigns (tasks), steer them, and see their results.
 
 Give a token in each request: `Authorization: Bearer pl_...`. Errors are problem documents (RFC
 9457). A field without a value is absent. Times are Unix milliseconds. A list that takes a `cursor`

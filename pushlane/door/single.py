@@ -115,7 +115,7 @@ def _with_trace(content: Content, request: Request) -> Content:
 def _app(request: Request) -> str:
     query = request.query_params
     if other := [name for name in query if name != "app"]:
-        raise BadInput(f"{other[0][:40]!r} is no part of this query; `app` is: whose stream it is")
+        raise BadInput(f"{other[0][:40]!r} is not a parameter here; `app` is, for the stream's app")
     if len(query.getlist("app")) > 1:
         raise BadInput("app is given several times; give it once")
     return query.get("app", "")

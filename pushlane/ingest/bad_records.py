@@ -69,7 +69,7 @@ class BadRecordFile:
         where = f"record {first.record.offset} of partition {first.record.partition}"
         if self.path is None:
             raise BadRecords(
-                f"{where} of {self.source} {first.why}; mend the mapping or the source, or keep "
+                f"{where} of {self.source} {first.why}; fix the mapping or the source, or keep "
                 "bad records in a file: --bad FILE"
             )
         self._append(self.path, some)
@@ -78,7 +78,7 @@ class BadRecordFile:
         if self._in_a_row >= MOST_IN_A_ROW:
             raise BadRecords(
                 f"{self._in_a_row:,} records of {self.source} in a row cannot be pushes; {where} "
-                f"{first.why}. They are in {self.path}; mend the mapping, or leave them out "
+                f"{first.why}. They are in {self.path}; fix the mapping, or leave them out "
                 "with `when`"
             )
 

@@ -129,7 +129,9 @@ class KafkaSource:
             async with asyncio.timeout(2 * ASK_S):
                 return int(await asked)
         except TimeoutError as error:
-            raise Unreachable(f"{self.name} does not tell the offset of a time") from error
+            raise Unreachable(
+                f"{self.name} has not answered with the offset of that time"
+            ) from error
 
     async def ends(self) -> Mapping[str, int]:
         return {} if self._thread is None else dict(self._thread.ends)

@@ -95,7 +95,7 @@ class Masks:
         if level is Sensitivity.PUBLIC:
             return value
         if not isinstance(value, str | None):
-            raise BadInput(f"a value to mask is of type {type(value).__name__}; give a text")
+            raise BadInput(f"a value to mask has type {type(value).__name__}; give a text")
         if not value:
             return value
         shown = _MEANING[field](value.strip()) if level is Sensitivity.PERSONAL else ""

@@ -166,7 +166,7 @@ def verdict(now: Picture, tasks: Sequence[TaskPicture], holds: Sequence[Held]) -
         got, due = each.observed_per_s, each.entitled_per_s or 0.0
         is_sure = due * each.counted_s >= _ENOUGH and (each.left or 0) > due
         if got is not None and is_sure and got < _LITTLE * due:
-            text = f"{_named(each)} gets {got:,.3g}/s of the {due:,.3g}/s it is entitled to."
+            text = f"{_named(each)} gets {got:,.3g}/s of its fair share of {due:,.3g}/s."
             return Verdict(text, f"pushlane why {each.task.id}")
     return Verdict(_all_well(running, now.at_ms))
 
@@ -189,7 +189,7 @@ def _all_well(running: Sequence[TaskPicture], at_ms: int) -> str:
     if any(one.entitled_per_s is None for one in running):
         return f"{_tasks_text(len(running))}: what their sinks take is unknown yet."
     per_s = sum(one.observed_per_s or 0 for one in running)
-    text = f"All get what they are entitled to: {_tasks_text(len(running))}, {per_s:,.0f} pushes/s"
+    text = f"All get their fair share: {_tasks_text(len(running))}, {per_s:,.0f} pushes/s"
     ends = [one.ends_at_ms for one in running if one.ends_at_ms is not None]
     if len(ends) < len(running):
         return f"{text}."

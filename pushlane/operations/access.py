@@ -102,8 +102,8 @@ class CreateToken(Operation[NewTokenView], frozen=True, kw_only=True):
     commands = ("access create",)
     changes = True
 
-    name: Annotated[str, Meta(description="For people: whose it is.", max_length=200)]
-    grants: Annotated[Role, Meta(description="What it may do.")]
+    name: Annotated[str, Meta(description="Name of its owner, for people.", max_length=200)]
+    grants: Annotated[Role, Meta(description="Its rank: viewer, submitter, operator or admin.")]
     apps: Annotated[
         tuple[str, ...], Meta(description="The apps that it sees; all unless given.")
     ] = ()
@@ -137,7 +137,7 @@ class CreateToken(Operation[NewTokenView], frozen=True, kw_only=True):
 
     async def run(self, at: Session) -> NewTokenView:
         if not self.name.strip():
-            raise BadInput("a token needs a name, so that people know whose it is")
+            raise BadInput("give the token a name, so that people know its owner")
         is_bounded = self.levels or self.sinks or self.most_quota or self.most_per_s
         if is_bounded and self.grants is not Role.SUBMITTER:
             raise BadInput(
@@ -285,7 +285,7 @@ class SetMode(Operation[ModeView], frozen=True, kw_only=True):
     etag = ETag.NEEDED
 
     read_only: Annotated[bool, Meta(description="Whether every change is refused.")]
-    reason: Annotated[str, Meta(max_length=200, description="Told to who is refused.")] = ""
+    reason: Annotated[str, Meta(max_length=200, description="Shown with each refusal.")] = ""
 
     async def run(self, at: Session) -> ModeView:
         after = ReadOnly(at.caller.name, self.reason, now_ms()) if self.read_only else None

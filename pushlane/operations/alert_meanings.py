@@ -63,7 +63,7 @@ _MEANINGS: Mapping[Metric, _Meaning] = {
     ),
     Metric.RATE: _Meaning(
         "the number of attempts a second",
-        "Somebody sends more than usual: look whose sends are going out.",
+        "More is sent than usual: see which apps and tasks send.",
         "pushlane why",
         why_under="Nothing is submitted, or something holds it.",
     ),

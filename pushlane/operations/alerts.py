@@ -142,7 +142,7 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
     when: Annotated[
         str, Meta(max_length=40, description="`> 5%`, `< 100`, or `> 2x` the window before.")
     ]
-    to: Annotated[str, Meta(max_length=2_000, description="URL of the webhook that is told.")]
+    to: Annotated[str, Meta(max_length=2_000, description="URL of the webhook to call.")]
     app: Annotated[
         str, Meta(description="Only pushes of this app; the token's only app unless given.")
     ] = ""
@@ -151,7 +151,9 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Only these, like `sink=fcm`, as in reports.")
     ] = ()
     window_s: Annotated[
-        int, read_by(_of_window), Meta(ge=60, le=_DAY_S, description="What is judged at a time.")
+        int,
+        read_by(_of_window),
+        Meta(ge=60, le=_DAY_S, description="Length of the period that is measured."),
     ] = 300
     for_s: Annotated[
         int,
@@ -164,7 +166,7 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
     remind_s: Annotated[
         int,
         read_by(_of_time),
-        Meta(ge=0, le=int(LONGEST_S), description="Tell again so often; 0 is never."),
+        Meta(ge=0, le=int(LONGEST_S), description="Seconds between reminders; 0 for none."),
     ] = 0
     replace: Annotated[bool, Meta(description="Change the alert of this name.")] = False
 
@@ -267,7 +269,9 @@ class AcknowledgeAlert(Operation[AlertNow], frozen=True, kw_only=True):
         str,
         Meta(max_length=2_000, description="This group alone, as `alerts show` names it: `[...]`."),
     ] = ""
-    reason: Annotated[str, Meta(max_length=200, description="What is done about it.")] = ""
+    reason: Annotated[
+        str, Meta(max_length=200, description="A note: what is being done about it.")
+    ] = ""
     undo: Annotated[bool, Meta(description="Take that back: the webhook is reminded again.")] = (
         False
     )

@@ -82,9 +82,9 @@ class RecordEvents(Operation[RecordedView], frozen=True, kw_only=True):
         tuple[DeviceEvent, ...],
         Meta(max_length=MOST_EVENTS, description=f"The events, {MOST_EVENTS:,} at most."),
     ]
-    bad: Annotated[BadEvents, Meta(description="What an event does that cannot be recorded.")] = (
-        BadEvents.REFUSE
-    )
+    bad: Annotated[
+        BadEvents, Meta(description="At an event that cannot be recorded: stop, or skip it.")
+    ] = BadEvents.REFUSE
 
     async def run(self, at: Session) -> RecordedView:
         from pushlane.producers.device_events import Recorder

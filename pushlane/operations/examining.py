@@ -168,7 +168,7 @@ async def _setup(
     versions = {process.version for process in live.processes.get_or([])}
     if not versions:
         return Setup(settings, live, sinks)
-    why_not = "live processes are of other versions than this one"
+    why_not = "live processes have other versions than this one"
     if backend is not None or versions == {VERSION}:
         look = _look(backend, settings) if backend is not None else _open_and_look(settings)
         seen = await fact_of(look, _WITHIN_S, "the store")

@@ -93,7 +93,7 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
 
     method, path, role, of = "GET", "/now/hour", Role.VIEWER, Of.APPS
 
-    by: Annotated[By, Meta(description="Whose lines.")] = By.LEVEL
+    by: Annotated[By, Meta(description="Names of the lines.")] = By.LEVEL
 
     async def run(self, at: Session) -> HourView:
         from pushlane.now.view import view_of

@@ -350,7 +350,7 @@ class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
         if self.seq is None and not is_of_somebody and not self.trace_id:
             raise BadInput("say which receipts: give a seq of the task, a recipient or a trace_id")
         if self.seq is not None and self.task is None:
-            raise BadInput("a seq is of a task: give its task_id, too")
+            raise BadInput("a seq needs its task: give task_id, too")
         if self.recipient is not None and self.recipient_of:
             raise BadInput("give a recipient, or recipient_of: the push that was for them")
         if self.recipient_of:

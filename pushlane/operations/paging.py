@@ -54,8 +54,8 @@ def place_of(asked: Operation[Any]) -> str:
         ) from error
     if found.question != _question(asked):
         raise BadInput(
-            f"the cursor is of another list than this {asked.word()}: give the fields that it was "
-            "given for, or leave it out to begin again"
+            f"the cursor belongs to another list than this {asked.word()}: give the same fields as "
+            "before, or leave it out to begin again"
         )
     return found.place
 

@@ -43,8 +43,8 @@ def told_lines(view: PreviewView) -> Iterator[str]:
     if view.untold:
         whose = "1 task" if view.untold == 1 else f"{view.untold:,} tasks"
         yield (
-            f"the end of {whose} cannot be told: the total is open, pushes wait for their time, "
+            f"ETA of {whose} unknown: the total is open, pushes wait for their time, "
             "quiet hours begin first, or nothing is known of the sink"
         )
     if view.resting:
-        yield f"{', '.join(view.resting)} rests: ends are told as if it did not"
+        yield f"{', '.join(view.resting)} rests; these ends do not count that"

@@ -614,5 +614,7 @@ async def _opened(at: Session, token: str) -> _Said:
     if said.until_ms < now_ms():
         raise BadInput("the preview is over ten minutes old: preview the change again")
     if said.who != at.caller.name:
-        raise NotAllowed(f"the preview was made by {said.who}, and you are {at.caller.name}")
+        raise NotAllowed(
+            f"the preview was made by {said.who}; you are {at.caller.name}: make your own"
+        )
     return said

@@ -81,7 +81,9 @@ class ListAudit(Operation[list[Entry]], frozen=True, kw_only=True):
     method, path, role, of = "GET", "/audit", Role.OPERATOR, Of.APPS
     commands = ("audit",)
 
-    find: Annotated[str, Meta(description="Only what has this in who, operation or subject.")] = ""
+    find: Annotated[
+        str, Meta(description="Only entries with this text in caller, operation or subject.")
+    ] = ""
     limit: Annotated[int, Meta(ge=0, description="The newest so many; 0 for all.")] = 100
     cursor: Cursor = ""
 

@@ -59,9 +59,11 @@ class GetTerms(Operation[Terms], frozen=True, kw_only=True):
 
     method, path, role, of = "GET", "/terms", Role.SUBMITTER, Of.APP
 
-    level: Annotated[Level, Meta(description="Whose share of the sink it has.")]
-    app: Annotated[str, Meta(description="Who sends.")] = "default"
-    key: Annotated[str, Meta(max_length=150, description="What repeats are known by.")] = ""
+    level: Annotated[Level, Meta(description="Its priority.")]
+    app: Annotated[str, Meta(description="The app that sends.")] = "default"
+    key: Annotated[
+        str, Meta(max_length=150, description="Idempotency key: repeats with it are one push.")
+    ] = ""
     quota: Annotated[int, Meta(ge=1, le=MAX_QUOTA, description="Pushes in its turn.")] = 1
     sinks: Annotated[
         tuple[str, ...], Meta(description="Where it goes: to the first; else to the next.")
@@ -96,12 +98,12 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
     method, path, role, of = "POST", "/tasks", Role.SUBMITTER, Of.APP
     changes = True
 
-    level: Annotated[Level, Meta(description="Whose share of the sink it has.")]
+    level: Annotated[Level, Meta(description="Its priority.")]
     id: Annotated[
         str,
         Meta(pattern=r"^([0-9a-z]{14})?$", description="Its id, as a `Producer` has made one."),
     ] = ""
-    app: Annotated[str, Meta(description="Who sends.")] = "default"
+    app: Annotated[str, Meta(description="The app that sends.")] = "default"
     name: Annotated[str, Meta(max_length=200, description="For people.")] = ""
     key: Annotated[
         str, Meta(max_length=150, description="One of yours, in this app: repeats make no other.")
@@ -113,7 +115,7 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
     max_attempts: (
         Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS, description="Deliveries tried a push.")] | None
     ) = None
-    delivery: Annotated[DeliveryMode, Meta(description="What is promised of each push.")] = (
+    delivery: Annotated[DeliveryMode, Meta(description="The guarantee for each push.")] = (
         DeliveryMode.AT_LEAST_ONCE
     )
     on_unknown: Annotated[

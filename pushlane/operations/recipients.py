@@ -283,7 +283,7 @@ def scope_seen(at: Session, app: str, sink: str) -> SuppressionScope:
     """Return where a change holds. Raises NotAllowed for what other apps have part in."""
     scope = scope_of(app, sink)
     if at.apps is not None and not app:
-        raise NotAllowed("what is suppressed at a sink or everywhere is of all apps: name your app")
+        raise NotAllowed("a suppression at a sink or everywhere concerns all apps: name your app")
     return scope
 
 

@@ -131,7 +131,7 @@ class PutRule(Operation[RuleView], frozen=True, kw_only=True):
     etag = ETag.TAKEN
 
     name: Annotated[str, Meta(max_length=64, description="Its name, of all apps' rules.")]
-    audience: Annotated[str, Meta(description="Who may get it: a path or table, as Spark reads.")]
+    audience: Annotated[str, Meta(description="The recipients: a path or table that Spark reads.")]
     task: Annotated[
         Mapping[str, Any], Meta(description="Options of its tasks, as in a task spec (TOML).")
     ]

@@ -352,7 +352,7 @@ async def subject_of(at: Session, word: str) -> Subject:
     if subject.kind == "task":
         return Subject("task", (await at.task(subject.name)).id)
     if subject.kind == "sink":
-        raise NotAllowed("a sink is of all apps: its limits are not yours to see or to set")
+        raise NotAllowed("all apps share a sink: your token may not see or set its limits")
     at.require_app(subject.name)
     return subject
 

@@ -108,7 +108,7 @@ class AcceptSink(Operation[AcceptedView], frozen=True, kw_only=True):
     sink: Annotated[str, Meta(description="Its name.")]
     undo: Annotated[bool, Meta(description="Believe them no longer.")] = False
     target: Annotated[
-        SinkTarget | None, Meta(description="What it delivers to if no live process serves it.")
+        SinkTarget | None, Meta(description="Its target, if no live process serves it.")
     ] = None
 
     async def run(self, at: Session) -> AcceptedView:
@@ -152,7 +152,7 @@ async def _live_targets(at: Session, sink: str) -> list[SinkTarget]:
     if serving and not announced:
         raise BadInput(
             f"the processes that serve sink {sink} deliver to nothing whose answers could be "
-            "accepted, or are of an older version"
+            "accepted, or run an older version"
         )
     return list(announced.values())
 

@@ -41,7 +41,7 @@ def _sinks(what: str, given: object) -> tuple[str, ...]:
 
 StreamWord = Annotated[str, Meta(description="Its name.")]
 StreamApp = Annotated[
-    str, Meta(description="Whose it is; to be given where several apps have one of that name.")
+    str, Meta(description="The stream's app; needed if several apps have a stream of that name.")
 ]
 
 
@@ -93,8 +93,10 @@ class PutStream(Operation[StreamView], frozen=True, kw_only=True):
     etag = ETag.TAKEN
 
     name: Annotated[str, Meta(max_length=64, description="Its name, in the app.")]
-    level: Annotated[Level, Meta(description="Whose share of the sink it has.")]
-    app: Annotated[str, Meta(description="Who sends; the token's only app, else `default`.")] = ""
+    level: Annotated[Level, Meta(description="Its priority.")]
+    app: Annotated[
+        str, Meta(description="The app that sends; the token's only app, else `default`.")
+    ] = ""
     quota: Annotated[
         int, Meta(ge=1, le=MAX_QUOTA, description="Pushes in the turn of each of its tasks.")
     ] = 1

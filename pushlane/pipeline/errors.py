@@ -90,7 +90,7 @@ def cause(trace: str) -> str:
         return _python(trace.rpartition(_TRACEBACK)[2])
     if lost := _LOST.search(trace):
         code = _EXIT.search(trace)
-        return f"executor {lost[1]} was lost ({f'exit code {code[1]}' if code else 'no code told'})"
+        return f"executor {lost[1]} was lost ({f'exit code {code[1]}' if code else 'no exit code'})"
     return _java(trace)
 
 
@@ -109,7 +109,7 @@ def without_data(line: str) -> str:
 
 def _death(trace: str) -> str:
     fatal, frame, code = _FATAL.search(trace), _FRAME.search(trace), _EXIT.search(trace)
-    what = f"exit code {code[1]}" if code else "no signal told; killed, or out of memory"
+    what = f"exit code {code[1]}" if code else "no signal; killed, or out of memory"
     if fatal:
         what = f"signal {_SIGNALS[fatal[1]]}" if fatal[1] in _SIGNALS else fatal[1].lower()
     where = f" at {_where(*frame.groups())}" if fatal and frame else ""

@@ -141,7 +141,7 @@ class FedTask:
                         one.on_lane.set_result(f"{self.task.id}-{one.seq}")
             if publication is not None:
                 await self._retried(partial(self._seal, publication))
-            self._end(Lost(f"task {self.task.id} is sealed"))
+            self._end(Lost(f"task {self.task.id} is closed"))
         except (Ended, TaskConflict, UnknownTask) as error:
             self._end(Lost(str(error)))
         except PushlaneError as error:
@@ -212,9 +212,9 @@ class FedTask:
         asked_at_s, was_late = self.clock_s(), self._is_late()
         lease = submit_lease(self.task.id)
         if await self.backend.lease.acquire(lease, self._holder, HELD_S) is None:
-            raise Lost(f"task {self.task.id} is sealed by another process")
+            raise Lost(f"task {self.task.id} is being closed by another process")
         if was_late and (await self.backend.known(self.task.id)).total is not None:
-            raise Lost(f"task {self.task.id} was sealed by another process")
+            raise Lost(f"task {self.task.id} was closed by another process")
         self._held_until_s = asked_at_s + HELD_S
 
     async def _renew(self) -> None:

@@ -525,7 +525,7 @@ class Producer:
         if content.is_empty and not self._told_empty:
             self._told_empty = True
             log.warning(
-                "producer %s: a push has %s; such pushes are sent as they are, and told of once",
+                "producer %s: a push has %s; such pushes are sent as they are, and logged once",
                 self._name,
                 NOTHING,
                 extra={"action": "push_empty", "task": self.task_id},

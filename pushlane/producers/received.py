@@ -242,8 +242,8 @@ class Receiving:
         safe = await self._safe()
         if total != safe:
             raise InvalidChange(
-                f"task {self.task.id} has {safe:,} lines, and is to be sealed with {total:,}; send "
-                "what is missing, or seal it with what is there"
+                f"task {self.task.id} has {safe:,} lines, and you close it with {total:,}; send "
+                f"what is missing, or close it with {safe:,}"
             )
         sealed = await self._publication.seal(total)
         await self.backend.lease.release(receiving_lease(self.task.id), _HOLDER)
@@ -304,11 +304,11 @@ class _Chunk:
 def refuse_complete(task: Task) -> None:
     """Raise InvalidChange for a task that takes no more lines."""
     if task.total is not None:
-        raise InvalidChange(f"task {task.id} is sealed with {task.total:,} lines: it takes no more")
+        raise InvalidChange(f"task {task.id} is closed with {task.total:,} lines: it takes no more")
     if task.state.is_terminal:
         raise InvalidChange(f"task {task.id} is {task.state}: it takes no more lines")
     if task.is_fed or task.pooled:
-        raise InvalidChange(f"task {task.id} is not one whose pushes come as lines")
+        raise InvalidChange(f"task {task.id} does not take lines")
 
 
 def _refuse_after(task: Task, number: int, after: int) -> None:

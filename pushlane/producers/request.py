@@ -278,7 +278,7 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Row
     is_stream = isinstance(given, Path) or hasattr(given, "read")
     if is_stream and request.format is None:
         raise BadInput(
-            "a stream has no file name to tell its format: add --format csv, jsonl or parquet"
+            "stdin has no file name that shows its format: add --format csv, jsonl or parquet"
         )
     with ExitStack() as opened:
         copy = opened.enter_context(

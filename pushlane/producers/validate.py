@@ -134,7 +134,7 @@ def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
     _validate_label("key", options.key)
     _validate_label("app", options.app)
     if not options.app:
-        raise BadInput("app is empty; name who sends, or leave it out")
+        raise BadInput("app is empty; give a name, or leave it out")
     check_names(options.attributes)
     _validate_sinks(options.sink)
     address_columns(options)

@@ -149,7 +149,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         Links are followed, as Kubernetes mounts a secret as one.
         """
         return [
-            f"{name} {path} can be read by others than its owner; mend it with "
+            f"{name} {path} can be read by others than its owner; fix it with "
             f"chmod 600 {shlex.quote(path)}"
             for name, path in self._files()
             if _is_open(Path(path))

@@ -167,7 +167,7 @@ def _of_issuer(settings: Settings) -> Iterator[Problem]:
             "give its URL as browsers see it, like https://ops.example.com/console/",
         )
     if settings.oidc_client_id and "openid" not in settings.oidc_scope.split():
-        yield "oidc_scope", "it needs openid: without it the issuer does not say who logs in"
+        yield "oidc_scope", "it needs openid: without it the issuer does not name the user"
     for name in ("oidc_audience", "oidc_roles"):
         if not getattr(settings, name):
             yield "oidc_issuer", f"it needs {name}: without one nobody's tokens can be taken"

@@ -85,8 +85,8 @@ def why_lines(found: WhyView) -> Iterator[str]:
             yield plain(f"  do: {cause.do}")
     if not found.has_ended:
         share = found.entitled_share
-        entitled = "" if share is None else f", entitled to {100 * share:.3g} % of its sink"
-        end = f"ends {soon_text(found.eta_s)}" if found.eta_s is not None else "its end is unknown"
+        entitled = "" if share is None else f", its fair share is {100 * share:.3g} % of the sink"
+        end = f"ends {soon_text(found.eta_s)}" if found.eta_s is not None else "ETA unknown"
         left = count_text(found.backlog)
         yield f"{left} left, {rate_text(found.observed_per_s)}{entitled}; {end}"
 

@@ -12,7 +12,7 @@ from pushlane.operations.now import NowView
 from pushlane.util.columns import soon_text
 
 GOT, LACKING, MORE = "█", "░", "▒"
-LEGEND = f"{GOT} observed  {LACKING} entitled to it, and not observed  {MORE} more than entitled"
+LEGEND = f"{GOT} observed  {LACKING} missing to its fair share  {MORE} above its fair share"
 BAR = 14
 _WHOLE_PER_S = 10
 

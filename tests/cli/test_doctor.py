@@ -88,7 +88,7 @@ def test_people_read_the_worst_first_with_why_and_what_mends_it(
         "error    check-1",
         "         a [2J large one",
         "  why    it hurts",
-        "  mend   do this",
+        "  fix    do this",
     ]
     assert "         a small thing" in lines
 
@@ -206,7 +206,7 @@ async def test_what_is_refused_is_tried_once_more_and_a_service_that_is_away_is_
 
     assert asked == ["a", "b", "c", "a", "c"]
     assert done == ["b is mended", "a is mended"]
-    assert capsys.readouterr().err == "not mended: c: away\n"
+    assert capsys.readouterr().err == "not fixed: c: away\n"
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_a_preview_is_of_a_change(tasks: Command) -> None:
     for words in ("quota sale", "levels", "limit sale", "quota --app shop"):
         refused = tasks(*words.split(), "--preview")
         assert (refused.exit_code, refused.stdout) == (1, "")
-        assert "--preview is of" in refused.stderr
+        assert "--preview shows a change" in refused.stderr
 
 
 def test_a_token_that_is_none_is_refused(tasks: Command) -> None:

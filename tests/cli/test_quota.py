@@ -82,9 +82,12 @@ def test_an_app_that_no_task_has_is_remarked_on(command: Command) -> None:
         (("--app", "shop", "many"), "'many' is no number of pushes"),
         (("--app", "shop", "task-1", "3"), "--app and task 'task-1' exclude each other"),
         (("--app", "shop", "3", "--none"), "give it alone"),
-        (("task-1", "--none"), "--none is of an app, and no app is named"),
-        (("task-1", "3", "--high-part", "0.5"), "no app is named; add --app NAME"),
-        ((), "a quota is of a task: pushlane quota TASK N; of an app: pushlane quota --app NAME N"),
+        (("task-1", "--none"), "--none works on an app; add --app NAME"),
+        (("task-1", "3", "--high-part", "0.5"), "works on an app; add --app NAME"),
+        (
+            (),
+            "name a task or an app: pushlane quota TASK N, or pushlane quota --app NAME N",
+        ),
         (("task-1",), "there is no task 'task-1'"),
     ],
 )

@@ -191,9 +191,9 @@ def test_recipients_that_the_lane_still_has_are_revealed(command: Command) -> No
     [
         (("sale", "--join", "x.csv"), "--join names recipients in rows: add --csv"),
         (("sale", "--reveal"), "--reveal names recipients in rows: add --csv"),
-        (("sale", "--csv", "--recipient", "x"), "--csv is of a whole task"),
+        (("sale", "--csv", "--recipient", "x"), "--csv prints a whole task"),
         (("sale", "--csv", "--join", "none.csv"), "none.csv does not exist"),
-        ((), "name a TASK, or whose pushes you look for: --recipient or --trace"),
+        ((), "give a TASK, or --recipient or --trace to find pushes"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -256,7 +256,7 @@ def test_a_key_file_that_others_can_read_is_named_and_used(command: Command, ver
     mended = command("sinks", verb, "sms")
 
     assert (warned.exit_code, mended.exit_code) == (0, 0)
-    told = f"warning: authorization_file {key} can be read by others than its owner; mend it with "
+    told = f"warning: authorization_file {key} can be read by others than its owner; fix it with "
     assert f"{told}chmod 600 {key}\n" in warned.stderr
     assert "warning" not in mended.stderr
     assert SECRET not in warned.stdout + warned.stderr

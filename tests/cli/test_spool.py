@@ -258,5 +258,5 @@ def test_what_is_left_of_a_task_that_only_a_newer_version_understands_stays(
     ran = command("spool", "send", spool)
 
     assert ran.exit_code == 1
-    assert f"task {task_id} is of format 3" in ran.stderr
+    assert f"task {task_id} has format 3" in ran.stderr
     assert command("spool", "show", spool, "--json").json[0]["waiting"] == 3

@@ -125,7 +125,7 @@ def test_it_stays_while_a_newer_process_lives(command: Command, arguments: tuple
     assert ran.exit_code == 1
     assert "p9 (pid 77, version 99.0.0)" in ran.stderr
     shown = command("task", "show", task).stderr
-    assert f"task {task} is of format 99" in shown
+    assert f"task {task} has format 99" in shown
     assert "upgrade this process" in shown
 
 

@@ -167,7 +167,7 @@ async def test_it_waits_until_a_task_is_done(memory, settings) -> None:
     ("given", "told"),
     [
         ({}, "say which receipts"),
-        ({"seq": 3}, "a seq is of a task"),
+        ({"seq": 3}, "a seq needs its task"),
         ({"recipient": 5}, "no value"),
     ],
 )

@@ -129,7 +129,7 @@ async def test_its_life_is_drawn_with_who_did_what(settings: Settings) -> None:
     assert '<rect data-kind="running"' in html
     assert "pause-task" not in shown
     assert '<rect data-kind="running"' not in shown
-    assert "Who changed what is told to operators" in shown
+    assert "Only operators see the history of changes" in shown
 
 
 async def test_its_first_push_is_told_by_its_receipts_when_asked(settings: Settings) -> None:

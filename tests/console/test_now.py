@@ -242,7 +242,7 @@ async def test_limits_that_hold_are_on_the_last_hour_with_the_changes(settings: 
     assert '<rect data-kind="limited"' in html
     assert "set-limit of app/shop: - → rate_per_s 20 by root" in text_of(html)
     assert "app/shop at sink default held by its limit" in shown
-    assert "Who changed what is told to operators." in shown
+    assert "Only operators see the history of changes." in shown
 
 
 async def test_weights_are_previewed_set_and_undone(settings: Settings) -> None:

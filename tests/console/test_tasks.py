@@ -262,7 +262,7 @@ async def test_pause_and_resume_are_pressed_and_cancel_is_confirmed(settings: Se
         assert rows(await get(browser, "tasks")) == []
     assert (state, resumed, unharmed) == ("paused", "running", "running")
     assert "do/pause-task" not in paused
-    assert "is never sent" in confirm
+    assert "are never sent" in confirm
     assert "pushlane pause TASK" in page
 
 

@@ -79,7 +79,7 @@ def test_a_paused_task_says_why_and_how_it_goes_on() -> None:
         ({"key": "k"}, "same --key"),
         ({}, "cancel the task"),
         ({"is_fed": True}, "spool send"),
-        ({"is_fed": True, "key": "producer:t"}, "sealed ten minutes later"),
+        ({"is_fed": True, "key": "producer:t"}, "closed ten minutes later"),
     ],
 )
 def test_a_half_made_task_whose_maker_is_gone_is_stalled(

@@ -96,7 +96,7 @@ async def test_a_token_gives_its_bearer_a_role_and_apps(signer: Signer) -> None:
         ({"exp": 1_000}, "it has expired"),
         ({"nbf": 4_000_000_000}, "it is not valid yet"),
         ({"aud": "shop"}, "it is for another audience"),
-        ({"iss": "https://other.example.com"}, "it is of another issuer"),
+        ({"iss": "https://other.example.com"}, "it belongs to another issuer"),
         ({"sub": None}, "it lacks one of"),
         ({"exp": None}, "it lacks one of"),
         ({"realm": {"roles": ["other"]}}, "has none of the roles of oidc_roles"),

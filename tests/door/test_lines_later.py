@@ -140,7 +140,7 @@ async def test_a_task_says_since_when_lines_come_and_is_stalled_after_ten_minute
         cause, *_ = (await ask("GET", f"/v1/tasks/{task}/why")).json["causes"]
         assert (cause["cause"], cause["do"]) == (
             RECEIVING,
-            "send the rest of its lines, and seal it",
+            "send the rest of its lines, and close it",
         )
 
         later.wait(2)

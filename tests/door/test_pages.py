@@ -420,7 +420,7 @@ async def test_a_cursor_goes_on_with_its_own_question_alone(settings: Settings) 
         larger = await ask("GET", "/v1/tasks", query={"cursor": cursor, "limit": 100})
 
     assert [one.status for one in of_another] == [400, 400]
-    assert "the cursor is of another list than this list-tasks" in of_another[0].json["detail"]
+    assert "the cursor belongs to another list than this list-tasks" in of_another[0].json["detail"]
     assert [one["id"] for one in larger.json] == ["t000", "t001", "t002"]
 
 

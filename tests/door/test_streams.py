@@ -184,7 +184,7 @@ async def test_a_seal_needs_the_number_of_lines_that_are_there(settings: Setting
         more = await sent(ask, task, lines(11, 12), first=11)
 
         assert (early.status, sealed.status, again.status, more.status) == (409, 200, 200, 409)
-        assert f"task {task} has 10 lines, and is to be sealed with 12" in early.json["detail"]
+        assert f"task {task} has 10 lines, and you close it with 12" in early.json["detail"]
         assert "it takes no more" in more.json["detail"]
 
 

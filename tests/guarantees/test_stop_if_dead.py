@@ -78,7 +78,7 @@ async def test_a_task_whose_pushes_all_die_is_paused_and_says_why(
 
         assert (paused.stopped, is_pool(paused.lane)) == (True, False)
         assert paused.reason.startswith("stopped: ")
-        assert " died, most often HTTP 410; mend it, then pushlane resume " in paused.reason
+        assert " died, most often HTTP 410; fix the cause, then pushlane resume " in paused.reason
         progress = await progress_of(backend, task)
         assert progress.dead == progress.failed == len(sink.received) < 400
         reasons = [Reasons(task.id, {"HTTP 410": progress.dead})]

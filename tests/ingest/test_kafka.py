@@ -382,7 +382,7 @@ async def test_a_time_that_a_broker_gives_no_answer_for_is_not_the_end(
     await asyncio.sleep(0)
     there._obey()
 
-    with pytest.raises(Unreachable, match="does not tell the offset of a time"):
+    with pytest.raises(Unreachable, match="has not answered with the offset of that time"):
         await asking
 
 

@@ -113,7 +113,7 @@ async def test_who_shows_nothing_is_told_what_to_set(pulsar: SecurePulsar) -> No
     error = await admin_error(pulsar.settings(NAMESPACE))
 
     assert isinstance(error, Denied)
-    assert "nothing is set to say so: set pulsar_token_file, pulsar_cert_file" in str(error)
+    assert "none are set: set pulsar_token_file, pulsar_cert_file" in str(error)
 
 
 async def test_an_expired_token_is_called_so_with_its_place(

@@ -209,11 +209,11 @@ RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_0
         ),
         (
             seen([task("a")], counted({"a": (0, 200)})),
-            "All get what they are entitled to: 1 task, 100 pushes/s; the last ends in 8 seconds.",
+            "All get their fair share: 1 task, 100 pushes/s; the last ends in 8 seconds.",
         ),
         (
             seen([task("a"), task("b")], counted({"a": (0, 100), "b": (0, 20)})),
-            "b gets 10/s of the 50/s it is entitled to.",
+            "b gets 10/s of its fair share of 50/s.",
         ),
         (
             seen([task("a")], limits={Subject("app", "shop"): Limit(rate_per_s=20)}),
@@ -269,7 +269,7 @@ def test_what_was_submitted_paused_is_so_since_then() -> None:
 
 def test_a_few_pushes_are_too_few_to_tell_that_a_task_gets_less() -> None:
     now = seen([task("a"), task("b")], counted({"a": (0, 25), "b": (0, 0)}, over_s=0.6))
-    assert said(now).startswith("All get what they are entitled to")
+    assert said(now).startswith("All get their fair share")
 
 
 def test_what_a_limit_costs_is_told_by_what_lifting_it_would_do() -> None:

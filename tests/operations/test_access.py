@@ -150,7 +150,7 @@ async def test_its_use_is_noted_every_ten_minutes_at_most(settings: Settings) ->
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"name": " "}, "a token needs a name, so that people know whose it is"),
+        ({"name": " "}, "give the token a name, so that people know its owner"),
         ({"grants": "boss"}, "unknown grants 'boss'; use viewer, submitter, operator, admin"),
         ({"grants": "operator", "levels": ("low",)}, "this is a token of role operator: leave"),
         ({"lasts_s": "soon"}, "lasts_s 'soon' is no duration"),

@@ -106,7 +106,7 @@ async def test_one_of_a_caller_of_an_app_is_of_that_app(settings: Settings) -> N
                 await do(backend, settings, of("shop", "news"), alert("c", **given))
         with pytest.raises(NotFound, match="no app 'news' that you may see"):
             await do(backend, settings, of("shop"), alert("c", app="news"))
-        with pytest.raises(BadInput, match="lag_s is of the pipeline as a whole"):
+        with pytest.raises(BadInput, match="lag_s measures the whole pipeline"):
             await do(backend, settings, of("shop"), alert("c", metric="lag_s"))
 
     assert (own.where, by_where.where) == (("app=shop",), ("app=shop",))
@@ -279,7 +279,7 @@ async def test_who_acknowledges_all_leaves_what_others_have_said(settings: Setti
     assert [one.acknowledged_reason for one in anew.groups.values()] == ["anew", "rest"]
 
 
-@pytest.mark.parametrize(("when", "why"), [("> 5", "Somebody sends more"), ("< 5", "Nothing is")])
+@pytest.mark.parametrize(("when", "why"), [("> 5", "More is sent"), ("< 5", "Nothing is")])
 async def test_too_much_and_too_little_have_causes_of_their_own(
     settings: Settings, when: str, why: str
 ) -> None:

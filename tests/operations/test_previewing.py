@@ -250,7 +250,7 @@ async def test_a_token_that_is_old_cut_or_of_somebody_else_is_refused(
         for cut in ("", "abc", token[:-8], token[:-2] + "AA"):
             with pytest.raises(BadInput, match="no token of a preview, or it was cut"):
                 await do(backend, SETTINGS, ADMIN, Apply(token=cut))
-        with pytest.raises(NotAllowed, match="made by ada, and you are bob"):
+        with pytest.raises(NotAllowed, match="made by ada; you are bob"):
             await do(backend, SETTINGS, caller(Role.ADMIN, name="bob"), Apply(token=token))
         later_ms = now_ms() + 601_000
         monkeypatch.setattr("pushlane.operations.previewing.now_ms", lambda: later_ms)

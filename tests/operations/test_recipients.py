@@ -168,7 +168,7 @@ async def test_who_sees_some_apps_suppresses_in_those_alone(
 ) -> None:
     caller = Caller("bob", "http", Access(Role.OPERATOR, frozenset({"s"})))
     async with connect(settings) as backend:
-        with pytest.raises(NotAllowed, match="is of all apps: name your app"):
+        with pytest.raises(NotAllowed, match="concerns all apps: name your app"):
             await do(backend, settings, caller, Suppress(values=("a",), **scope))
         await do(backend, settings, caller, Suppress(values=("a",), app="s"))
         await do(backend, settings, ADMIN, Suppress(values=("a",)))

@@ -86,7 +86,7 @@ TRACES = {
     JAVA: "java.io.UncheckedIOException at Files.java:99",
     CRASH: "a worker process died (signal SIGSEGV) at site-packages/pulsar/__init__.py:1500"
     " in close",
-    KILLED: "a worker process died (no signal told; killed, or out of memory)",
+    KILLED: "a worker process died (no signal; killed, or out of memory)",
     PYTHON: "KeyError at pulsar/receipts/extent.py:45 in of",
     CONDITION: "USER_RAISED_EXCEPTION",
     BRACKETS: "java.lang.IllegalStateException at Writer.scala:7",

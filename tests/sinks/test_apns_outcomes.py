@@ -103,7 +103,7 @@ async def test_addresses_of_another_environment_hold_the_sink_and_none_is_dead()
 
     assert outcomes[:9] == [Outcome.retry("BadDeviceToken", arrival=Arrival.REFUSED)] * 9
     reason = (
-        "BadDeviceToken for 10 addresses in a row: check the topic, and whether they are of the "
+        "BadDeviceToken for 10 addresses in a row: check the topic, and whether they belong to the "
         "environment production"
     )
     assert outcomes[9:] == [Outcome.refused(reason)] * 3

@@ -208,6 +208,6 @@ async def test_a_file_that_others_can_read_is_said_once_and_read_all_the_same(
     await sink.close()
 
     assert [record.getMessage() for record in caplog.records] == [
-        f"sink sms: authorization_file {token} can be read by others than its owner; mend it with "
+        f"sink sms: authorization_file {token} can be read by others than its owner; fix it with "
         f"chmod 600 {token}"
     ]

@@ -196,7 +196,7 @@ def test_a_file_that_others_can_read_is_named_with_what_mends_it(
     own = sink(authorization_file=str(key), url="http://h/p")
 
     assert own.files_open_to_others() == [
-        f"authorization_file {key} can be read by others than its owner; mend it with "
+        f"authorization_file {key} can be read by others than its owner; fix it with "
         f"chmod 600 '{key}'"
     ] * int(is_open)
 

@@ -417,7 +417,7 @@ async def test_why_says_causes_and_what_to_do() -> None:
             "running",
             "limit: 200 pushes/s",
             "  do: pushlane limit app/shop",
-            "100 left, 100/s, entitled to 50 % of its sink; ends in 4m",
+            "100 left, 100/s, its fair share is 50 % of the sink; ends in 4m",
         ]
         await top.press("escape")
         assert top.app.screen is top.app.screen_stack[0]

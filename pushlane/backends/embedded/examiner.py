@@ -83,7 +83,7 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
 
 async def mend(settings: Settings, finding: Finding) -> str:
     """See `backends.operations.Examiner`: of a store there is nothing to mend."""
-    raise UserError(f"{finding.check} cannot be mended by doctor")
+    raise UserError(f"{finding.check} cannot be fixed by `pushlane doctor`")
 
 
 async def _read(path: Path, job: Callable[[sqlite3.Connection], T]) -> Fact[T]:

@@ -281,8 +281,8 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
         _create(connection)
     if _version(connection) != SCHEMA_VERSION:
         raise Unreachable(
-            f"the store in {folder} is of version {_version(connection)}, this pushlane knows "
-            f"{SCHEMA_VERSION}; use the pushlane that made it, or another --data-dir"
+            f"the store in {folder} has format {_version(connection)}, and this version of "
+            f"pushlane reads {SCHEMA_VERSION}; use the version that made it, or another --data-dir"
         )
 
 

@@ -88,7 +88,7 @@ def _read(file: Path) -> list[tuple[str, bytes]]:
         raise BadInput(f"{file} is no copy of a registry, or is damaged") from error
     if copy.pushlane_backup != _FORMAT:
         raise BadInput(
-            f"{file} is of format {copy.pushlane_backup}, this pushlane reads {_FORMAT}; use the "
+            f"{file} has format {copy.pushlane_backup}, this pushlane reads {_FORMAT}; use the "
             "version that made it"
         )
     return copy.records

@@ -228,7 +228,7 @@ NAMESPACE_CHECKS = (
         "compaction",
         "compaction_threshold",
         "warning",
-        "the journal is compacted otherwise",
+        "the task topic has another compaction threshold",
         "compaction of the task topic",
         "the task topic grows for ever, and a rebuild of Redis takes longer each day",
     ),
@@ -250,7 +250,7 @@ _COMMANDS = {
     CONSUME: "pulsar-admin namespaces grant-permission {namespace} --role ROLE "
     "--actions produce,consume",
 }
-_CREDENTIALS = "check the settings that say who we are: pulsar_… in docs/security.md"
+_CREDENTIALS = "check the credentials in the settings: pulsar_… in docs/security.md"
 _LOCAL_STORES = ("rocksdb:", "memory:")
 
 
@@ -365,13 +365,14 @@ def _journal_device(facts: PulsarFacts) -> Iterator[Remark]:
         if is_rotational(device):
             yield Remark(
                 "warning",
-                f"the journal in {folder} is on a disk that turns: each publish waits for its head",
+                f"BookKeeper's journal in {folder} is on a rotating disk, and slows publishes",
                 "put journalDirectories on an SSD in bookkeeper.conf",
             )
     for device in journals.keys() & ledgers.keys():
         yield Remark(
             "warning",
-            f"the journal in {journals[device]} is on the device of the ledgers, {ledgers[device]}",
+            f"BookKeeper's journal in {journals[device]} is on the device of the ledgers, "
+            f"{ledgers[device]}",
             "put journalDirectories on a disk of its own in bookkeeper.conf",
         )
 

@@ -74,7 +74,7 @@ class Credentials:
         if self.name:
             return f"it does not know the role of {self.name}: ask its administrator"
         return (
-            "it asks who we are, and nothing is set to say so: set pulsar_token_file, "
+            "it asks for credentials, and none are set: set pulsar_token_file, "
             "pulsar_cert_file with pulsar_key_file, or pulsar_oauth2_issuer_url"
         )
 
@@ -213,7 +213,7 @@ class OAuth2Credentials(TokenCredentials):
         if urlsplit(endpoint).scheme != urlsplit(self._issuer).scheme:
             raise Unreachable(
                 f"the OAuth 2.0 issuer at {shown_url(self._issuer)} leads to "
-                f"{shown_url(endpoint)}, which is of another scheme: no secret is sent there; "
+                f"{shown_url(endpoint)}, which has another scheme: no secret is sent there; "
                 "check pulsar_oauth2_issuer_url"
             )
 

@@ -63,7 +63,7 @@ async def mend(settings: Settings, finding: Finding) -> str:
             await admin.insist("DELETE", subscription, doing, allow=(404,))
             return f"{namespace}/{topic}: the subscription {name} is removed"
         path = f"/namespaces/{namespace}"
-        doing = f"mend {finding.check} of {namespace}"
+        doing = f"fix {finding.check} of {namespace}"
         if kind == POLICY:
             [policy] = [one for one in namespaces_of(settings)[namespace] if one.key == rest[0]]
             await set_policy(admin, namespace, policy)

@@ -213,7 +213,7 @@ async def _web(admin: Admin) -> Web:
 def _texts(configuration: Fact[Any]) -> Fact[dict[str, str]]:
     """Return the values that are there, as texts; a broker that has no such page is a reason."""
     found = configuration.get_or(None)
-    why_not = configuration.why_not or ("" if found is not None else "the broker does not tell it")
+    why_not = configuration.why_not or ("" if found is not None else "the broker does not show it")
     known = {name: str(value) for name, value in (found or {}).items() if value is not None}
     return Fact(known, why_not)
 

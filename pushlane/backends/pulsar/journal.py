@@ -23,7 +23,7 @@ from pushlane.core.errors import TaskConflict, UnknownLane, Unreachable
 TOPIC = "tasks"
 COMPACTION = "__compaction"  # as the broker calls it
 
-_DOING = "read the journal"
+_DOING = "read the task topic"
 _FOLLOWING_S = 1.0  # as long as the next message is waited for that the broker says to have
 _PAGE_S = 1.0  # a page that takes longer ends early: whoever waits for it sees that it goes on
 
@@ -37,7 +37,7 @@ class PulsarJournal(Journal):
         # Only of what is compressed does the client tell the size of the body; without it the
         # compaction takes the headers of a tombstone for a body, and keeps it for ever.
         lz4 = _pulsar.CompressionType.LZ4
-        self._producers = Producers(connection, namespace, lz4, doing="write the journal")
+        self._producers = Producers(connection, namespace, lz4, doing="write the task topic")
         self._is_made = False
         self._making = asyncio.Lock()
 
@@ -53,7 +53,7 @@ class PulsarJournal(Journal):
         try:
             await self._producers.publish(TOPIC, [body], key=key)
         except (UnknownLane, TaskConflict) as error:  # the journal is no lane, and is shared
-            raise Unreachable(f"the journal cannot be written: {error}") from error
+            raise Unreachable(f"the task topic cannot be written: {error}") from error
 
     async def pages(self) -> AsyncGenerator[JournalPage, None]:
         """See `Journal.pages`. What does not end is read once more, from its beginning."""
@@ -125,8 +125,8 @@ async def make_journal(admin: Admin, namespace: str) -> None:
     heard of the namespace's threshold; without it, messages over the retention are trimmed unread.
     """
     path = topic_path(namespace, TOPIC)
-    await make_topic(admin, path, "make the journal")
-    await make_subscription(admin, path, COMPACTION, "make the journal")
+    await make_topic(admin, path, "create the task topic")
+    await make_subscription(admin, path, COMPACTION, "create the task topic")
 
 
 def _page(reader: _pulsar.Reader, wait_ms: int) -> JournalPage:

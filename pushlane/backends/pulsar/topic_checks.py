@@ -193,7 +193,7 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
 @pulsar_check(
     "pinned-storage",
     f"what lies behind an old unacked message: under {PINNED_BYTES // _MIB} MiB a topic",
-    "one unacked message keeps all ledgers behind it, with each of their copies",
+    "one unacked message keeps everything stored after it, with each copy",
 )
 def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
     pinned = [(*pinned_by(one), one) for one in facts.measured() if not is_dead(one.topic)]

@@ -254,7 +254,7 @@ def _memory(facts: RedisFacts) -> Iterator[Remark]:
 @_check(
     "redis-clients",
     "clients against maxclients",
-    "each process takes up to 32 connections; who gets none does not start",
+    "each process takes up to 32 connections; a process that gets none does not start",
 )
 def _clients(facts: RedisFacts) -> Iterator[Remark]:
     most, now = facts.number("maxclients"), facts.number("connected_clients")
@@ -289,9 +289,9 @@ def _failover(facts: RedisFacts) -> Iterator[Remark]:
         cost = "; with this one replica away, Redis takes no writes and dispatching stops"
         yield Remark(
             "warning",
-            f"{LEAST} is 0: a failover may lose the last writes (tasks come back from the journal, "
-            "counts, claims and leases do not), and a master that is cut off goes on taking writes "
-            "which the new one never gets",
+            f"{LEAST} is 0: a failover may lose the last writes (tasks come back from the task "
+            "topic, counts, claims and leases do not), and a master that is cut off keeps taking "
+            "writes which the new one never gets",
             f"redis-cli CONFIG SET {LEAST} 1, on master and replicas, and the same in redis.conf"
             + (cost if replicas == 1 else ""),
         )

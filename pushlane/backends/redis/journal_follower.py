@@ -137,7 +137,7 @@ class Settlement(Writes):
         try:
             body = standing(task_id, found, stored)
         except UnknownFormat as error:
-            text = "task %s is not what the journal has, and is left so: %s"
+            text = "task %s differs from the task topic, and is left as it is: %s"
             log.warning(text, task_id, error.fault, extra={"action": "journal_differs"})
             return False
         key = "" if stored.body else glimpse(body).key
@@ -162,8 +162,8 @@ class Settlement(Writes):
         if body != stored.body:
             await self._commit(held, task_id, body)
             text = (
-                "task %s is %s in the journal, which another server of Redis, or a process that "
-                "died, has written: it is so here now"
+                "task %s is %s in the task topic, written through another Redis or by a process "
+                "that died: it is now the same here"
             )
             log.warning(text, task_id, glimpse(body).state, extra={"action": "journal_followed"})
 

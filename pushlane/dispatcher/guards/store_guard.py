@@ -106,7 +106,7 @@ class StoreGuard(BaseOption, ABC):
         self._settler = settler
         self._stats = stats
         self._waits = settings.ledger_away == "wait"
-        self._backoff = Backoff(log, "the ledger")
+        self._backoff = Backoff(log, "the record of claims")
         self._is_away = False
         self._process = secrets.token_hex(6)
         self._calls = itertools.count(1)
@@ -148,7 +148,7 @@ class StoreGuard(BaseOption, ABC):
         self._stats.degraded += pushes
         if not self._is_away:
             log.warning(
-                "delivering at least once, without the ledger: %s",
+                "delivering at least once, as the record of claims does not answer: %s",
                 error,
                 extra={"action": "ledger_degraded"},
             )

@@ -52,7 +52,7 @@ GONE_MS = 600_000
 _LOOK_EVERY_S = 30.0
 _AT_ONCE = 8
 _SEALER = "janitor"
-_ABANDONED = "half-made: its submit or its producer did not come back"
+_ABANDONED = "never completed: its submit or its producer did not come back"
 
 
 @dataclass(eq=False, repr=False)
@@ -107,17 +107,18 @@ class HalfMade:
             await self.change(task, task_changes.stalled(now))
             is_sealed = is_of_producer(task)
             half_made_log.warning(
-                "task %s is half-made and nobody goes on with it: it %s in %.1f h unless somebody"
-                " does",
+                "task %s was never completed, and its submit or producer is gone; it %s in %.1f h "
+                "(pushlane why %s)",
                 task.id,
-                "is sealed" if is_sealed else "ends",
+                "is closed" if is_sealed else "will expire",
                 (GONE_MS / 1_000 if is_sealed else self.ends_after_s) / 3_600,
+                task.id,
                 extra={"action": "task_stalled"},
             )
         elif now - task.stalled_at_ms >= round(self.ends_after_s * 1000):
             await self.change(task, task_changes.abandon(task.stalled_at_ms, _ABANDONED))
             half_made_log.warning(
-                "task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"}
+                "task %s has expired: %s", task.id, _ABANDONED, extra={"action": "abandoned"}
             )
 
     def _is_to_seal(self, task: Task, now: int) -> bool:
@@ -144,7 +145,7 @@ class HalfMade:
             return False
         finally:
             await self.backend.lease.release(lease, _SEALER)
-        told = "task %s is sealed with %d pushes: the process that fed it is gone"
+        told = "task %s is closed with %d pushes: its producer's process is gone"
         half_made_log.warning(told, task.id, last, extra={"action": "stream_sealed"})
         return True
 

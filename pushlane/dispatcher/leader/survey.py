@@ -417,7 +417,7 @@ class Survey:
         """Say of each task that the figures leave out why, once."""
         for task_id in odd.keys() - self._odd.keys():
             log.warning(
-                "the figures to drain leave out task %s: when it may go cannot be told (%s); see "
+                "the drain figures leave out task %s, as its start is not known (%s); see "
                 "`pushlane task show %s`",
                 task_id,
                 odd[task_id],

@@ -246,7 +246,7 @@ class DoubtedAddresses:
         if len(self._row) >= most:
             return Outcome.refused(
                 f"{called_bad.reason} for {most} addresses in a row: check the topic, and whether "
-                f"they are of the environment {self._environment}"
+                f"they belong to the environment {self._environment}"
             )
         if self._has_delivered:
             return called_bad

@@ -41,7 +41,7 @@ ELSEWHERE = {
     "DeviceTokenNotForTopic": "DeviceTokenNotForTopic",
     "InvalidRegistration": "InvalidRegistration",
     "Requested entity was not found.": "FCM knows no such token, or no such project",
-    "SenderId mismatch": "the token is of another sender",
+    "SenderId mismatch": "the token belongs to another sender",
     "The registration token is not a valid FCM registration token": "it is no token of FCM",
 }
 """These are about the token, or about settings under which every token looks so."""

@@ -225,7 +225,7 @@ def _outcomes(answer: Any, count: int) -> list[Outcome]:
     if not isinstance(answer, list):
         return [_outcome(answer)] * count
     if len(answer) != count:
-        wrong = f"the processor returned {len(answer)} outcomes for {count} pushes; mend it, resume"
+        wrong = f"the processor returned {len(answer)} outcomes for {count} pushes; fix it, resume"
         return [Outcome.pause(wrong, arrival=Arrival.UNKNOWN)] * count
     return [_outcome(each) for each in answer]
 
@@ -241,7 +241,7 @@ def _outcome(answer: Any) -> Outcome:
         return Outcome.retry(f"processor raised {answer}", arrival=Arrival.UNKNOWN)
     return Outcome.pause(
         f"the processor returned a {type(answer).__name__}, not None, True, False or an Outcome; "
-        "mend it, then resume",
+        "fix it, then resume",
         arrival=Arrival.UNKNOWN,
     )
 

@@ -92,7 +92,7 @@ class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     def _require_one_place(self) -> None:
         """Refuse options that contradict each other, before a secret goes to a host of a row."""
         if not self.to_address and (self.allow or self.ports):
-            raise BadInput("allow and ports are of to_address = true; its own url is trusted")
+            raise BadInput("allow and ports need to_address = true; a webhook's own url is trusted")
         if not self.to_address and not self.url:
             raise BadInput("a webhook needs the option url, or to_address = true")
         if self.to_address and self.url:

@@ -92,11 +92,11 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
 
     def _require_dimensions(self) -> None:
         if self.metric is Metric.LAG_S and (self.dimensions or self.conditions):
-            raise BadInput("lag_s is of the pipeline as a whole: leave out --by and --where")
+            raise BadInput("lag_s measures the whole pipeline: leave out --by and --where")
         if self.metric is not Metric.SHARE_ERROR:
             return
         if self.dimensions not in ((Dimension("level"),), (Dimension("task"),)):
-            raise BadInput("share_error is of levels or of tasks: give --by level or --by task")
+            raise BadInput("share_error compares levels or tasks: give --by level or --by task")
         if any(each.dimension != Dimension("sink") for each in self.conditions):
             raise BadInput(
                 "share_error can be filtered by sink only, since all that is sent competes"

@@ -228,7 +228,7 @@ ALERT_METRICS: tuple[ReadMetric[AlertStats], ...] = (
     _make.counter(
         "alerts_evaluations_total",
         "looks",
-        "Looks at one alert: `failed` if it could not be measured, or its webhook not told",
+        "Checks of one alert: `failed` if it could not be measured, or its webhook not called",
         lambda stats: stats.evaluations,
         {"result": ("ok", "failed")},
     ),

@@ -125,7 +125,7 @@ def _share_text(name: str, shares: Sequence[Share], report: Report) -> str:
     entitled = sum(share.entitled * share.of for share in own) / whole
     sent = sum(share.n for share in own) / whole
     label = report.names.get(name) or name
-    return f"{label} sent {sent:.1%} where it was entitled to {entitled:.1%}"
+    return f"{label} sent {sent:.1%}; its fair share was {entitled:.1%}"
 
 
 def _latency(report: Report) -> Plot | None:

@@ -377,7 +377,7 @@ def _read(path: Path, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, FileNotFoundError) as error:
         raise CorruptStore.of(path, "this manifest cannot be read") from error
     if found.version != VERSION:
-        raise CorruptStore.of(path, f"it is of version {found.version}, not {VERSION}")
+        raise CorruptStore.of(path, f"it has version {found.version}, not {VERSION}")
     return found
 
 

@@ -89,8 +89,8 @@ class Sender:
                 lambda: exits.enter_async_context((connected or connect)(self.settings))
             )
             busy = (
-                f"task {self._task.id} is fed by another process, which may have a copy of this "
-                "spool; end one of the two"
+                f"another process sends pushes of task {self._task.id}, perhaps from a copy of "
+                "this spool; stop one of the two"
             )
             lease, holder = submit_lease(self._task.id), self.store.holder
 
@@ -148,8 +148,8 @@ class Sender:
         """Raise Ended for a task that the leader has sealed, as it missed this process."""
         if task.total is not None:
             raise Ended(
-                f"task {task.id} was sealed with {task.total:,} pushes, since its producer stood "
-                f"still for too long; what came later is not sent; {_OPEN_AGAIN}"
+                f"task {task.id} was closed with {task.total:,} pushes, as its producer was not "
+                f"seen for too long; later pushes are not sent; {_OPEN_AGAIN}"
             )
 
     async def _look_at_format(self, backend: Backend) -> None:

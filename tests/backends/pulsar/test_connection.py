@@ -264,7 +264,7 @@ def test_a_read_that_never_comes_back_holds_up_no_exit() -> None:
         comes_back.wait()
 
     async def read_and_give_up() -> None:
-        reading = asyncio.create_task(blocking(Connection(None, URL), "read the journal", read))
+        reading = asyncio.create_task(blocking(Connection(None, URL), "read the task topic", read))
         while not begun.is_set():
             await asyncio.sleep(0)
         reading.cancel()

@@ -163,4 +163,4 @@ async def test_a_broker_that_does_not_tell_its_configuration_skips_what_needs_it
     facts, _ = await _collect(table)
 
     skipped = examined(CHECKS[: len(_OF_BROKER)], facts).skipped
-    assert skipped["message-size"] == "the broker does not tell it"
+    assert skipped["message-size"] == "the broker does not show it"

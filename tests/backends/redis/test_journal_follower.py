@@ -376,7 +376,7 @@ async def test_what_only_a_newer_version_could_write_is_left_and_does_not_stop_t
 
         assert await new.registry.get(added.id) == added
         assert await new.followed() == b"%d" % len(new.journal.log)
-        assert f"task {task.id} is not what the journal has" in caplog.text
+        assert f"task {task.id} differs from the task topic" in caplog.text
 
 
 async def test_documents_and_weights_are_those_of_the_journal(redis_url: str) -> None:

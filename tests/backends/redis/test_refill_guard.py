@@ -57,7 +57,7 @@ async def test_a_journal_that_was_made_anew_takes_no_task_from_redis(redis_url: 
             await rebuilt(world)
 
         assert isinstance(refused.value, Unreachable)
-        assert "has 0 of the 12 unfinished tasks" in str(refused.value)
+        assert "the task topic on Pulsar only 0 of them" in str(refused.value)
         assert "pushlane registry rebuild --dry-run" in str(refused.value)
         assert await ids(world) == {task.id for task in tasks}
         assert not world.journal.appended
@@ -72,7 +72,7 @@ async def test_an_empty_journal_takes_not_even_a_few(redis_url: str) -> None:
             await added(registry, 2)
         world.journal = MemoryJournal()
 
-        with pytest.raises(RefillRefused, match="0 of the 2"):
+        with pytest.raises(RefillRefused, match="only 0 of them"):
             await rebuilt(world)
 
 
@@ -84,7 +84,7 @@ async def test_a_journal_of_other_tasks_adds_its_own_and_takes_none(redis_url: s
         world.journal, new = MemoryJournal(), new_task()
         await world.journal.append(new.id, encode(new))
 
-        with pytest.raises(RefillRefused, match="0 of the 11"):
+        with pytest.raises(RefillRefused, match="only 0 of them"):
             await rebuilt(world)
 
         assert await ids(world) == old | {new.id}

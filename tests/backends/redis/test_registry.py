@@ -271,7 +271,7 @@ async def test_what_only_a_newer_version_understands_is_filled_in_again_untouche
 
         assert [task.id for task in await listed(registry)] == [known.id]
         assert sorted((await registry.changes(0, 1.0)).unread) == ["garbage", "newer"]
-        with pytest.raises(UnknownFormat, match="task newer is of format 3"):
+        with pytest.raises(UnknownFormat, match="task newer has format 3"):
             await registry.get("a-key")
         with pytest.raises(UnknownFormat, match="task garbage"):
             await registry.get("garbage")

@@ -137,7 +137,7 @@ def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
     pipe.append(body("a", [2]), newer)
 
     for _ in range(2):
-        with pytest.raises(PipelineFailed, match=r"receipts log is of format 2.*upgrade"):
+        with pytest.raises(PipelineFailed, match=r"receipts log has format 2.*upgrade"):
             pipe.run()
 
     assert pipe.seqs("a") == [1]

@@ -104,5 +104,5 @@ def test_a_range_with_a_batch_of_a_higher_version_is_not_read():
     other = msgspec.msgpack.encode([3, {"columns": b"of another kind"}])
 
     for later in (newer, other):
-        with pytest.raises(UnknownFormat, match=r"receipts log is of format [23].*upgrade"):
+        with pytest.raises(UnknownFormat, match=r"receipts log has format [23].*upgrade"):
             rows([body("a", [1]), later])

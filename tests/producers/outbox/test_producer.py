@@ -471,9 +471,9 @@ async def test_one_that_stood_still_says_that_its_task_is_sealed(
         await backend.registry.change(producer.task_id, seal(1))
     producer.push("user-2")
 
-    with pytest.raises(TaskConflict, match=r"was sealed with 1 pushes.*open the producer again"):
+    with pytest.raises(TaskConflict, match=r"was closed with 1 pushes.*open the producer again"):
         await producer.aflush()
-    with pytest.raises(TaskConflict, match="was sealed"):
+    with pytest.raises(TaskConflict, match="was closed"):
         producer.close()
 
 
