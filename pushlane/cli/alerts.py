@@ -143,7 +143,7 @@ def acknowledge(
 ) -> None:
     """Say that you know of what fires: its webhook is not reminded of it, until it has recovered.
 
-    What fires later is told as ever.
+    Later alarms call it as usual.
     """
     wanted = AcknowledgeAlert(name=name, group=group, reason=reason, undo=undo)
     found = done(flags.settings(), wanted)
@@ -181,9 +181,9 @@ def run(
     *,
     metrics: HealthFlags,
 ) -> None:
-    """Look after all alerts until Ctrl-C or SIGTERM, and tell their webhooks.
+    """Check all alerts until Ctrl-C or SIGTERM, and call their webhooks.
 
-    It may be killed at any moment: what was told is not told again, what was not is told then.
+    You may kill it at any moment: the next one calls each webhook that this one has not.
     """
     every_s = parse_age(every) / 1000
     if every_s < _LEAST_EVERY_S:

@@ -80,7 +80,7 @@ def run(
     *,
     metrics: HealthFlags,
 ) -> None:
-    """Make a push of each record of a source, once, until it is told to stop.
+    """Make a push of each record of a source, once, until stopped.
 
     Run as many as you like: each reads partitions (of a folder: files) that no other reads, and
     goes on where that one ended.
@@ -271,7 +271,7 @@ def seek(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have the processes go on elsewhere. What was sent is not sent again, unless you say --again.
+    """Have the processes go on elsewhere. Nothing is sent twice, unless you say --again.
 
     Whoever has a partition does so within seconds; without a process, the next one does.
     """
@@ -332,7 +332,7 @@ def reset(
 ) -> None:
     """Forget how far a source was read, as for a topic that was made anew.
 
-    Stop its processes first. What is on the lanes is sent. The next process begins with the first
+    Stop its processes first. Pushes on the lanes are still sent. The next process begins with the first
     record, or with --from end behind the last.
     """
     from pushlane.ingest.steering import reset as begin_anew

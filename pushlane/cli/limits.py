@@ -73,8 +73,8 @@ def limit(
 ) -> None:
     """Limit what a task, an app or a sink may take, from now on, over all processes.
 
-    Without a limit it shows those that are set. What is not given stays as it is, and `none` takes
-    a limit away, as in `--rate none`.
+    Without a limit it shows those that are set. Other limits stay as they are; `none`
+    removes one, as in `--rate none`.
     """
     given = {
         "rate_per_s": _read(rate, "--rate", _rate),

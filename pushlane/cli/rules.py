@@ -160,7 +160,7 @@ def pause(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
 
 
 def resume(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
-    """Let a paused rule run again. What came due meanwhile is not made up for."""
+    """Let a paused rule run again. Runs that it missed are not made up for."""
     _tell(done(flags.settings(), ResumeRule(name=rule)), "on", as_json)
 
 

@@ -82,7 +82,7 @@ def serve(
     *,
     metrics: HealthFlags,
 ) -> None:
-    """Run the rules when they are due, one run at a time, until it is told to stop.
+    """Run the rules when they are due, one run at a time, until stopped.
 
     Of several such processes one leads, and the others stand by. SIGTERM or Ctrl-C ends it; a run
     that is under way is gone on with by the next one.

@@ -56,7 +56,7 @@ def serve(
     *,
     metrics: HealthFlags,
 ) -> None:
-    """Offer what the commands do over HTTP, to who has a token (`pushlane access create`).
+    """Serve the HTTP API and the console to holders of a token (`pushlane access create`).
 
     It keeps nothing of its own but files uploaded at its console: run as many as you like behind a
     balancer. SIGTERM or Ctrl-C ends it once what is under way is answered. The description is at

@@ -26,7 +26,7 @@ def top(
     once: Annotated[bool, switch("--once", "Print it once and end; it needs no extra.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show live who gets what beside what they are entitled to, and what is in the way.
+    """Show live what tasks, apps and levels get beside their fair share, and what holds them up.
 
     Keys: 1-5 shares, tasks, sinks, what is held, processes; s sort, / filter; of a task w why, p
     pause or resume, u quota, each with a preview: nothing counts until Enter. q quits.

@@ -50,7 +50,7 @@ def trace(
 ) -> None:
     """Tell the story of a push: each wait, each attempt with its answer, what the device said.
 
-    For example: `pushlane trace sale-17`. Of a trace or a recipient the newest 20 pushes are told.
+    For example: `pushlane trace sale-17`. A trace or a recipient shows its newest 20 pushes.
     The store of reports is read if there is one, and the log of receipts. Recipients are masked.
     """
     give_way()

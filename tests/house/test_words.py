@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from pushlane.cli.main import _COMMANDS, commands_of
 from scripts.words import FORBIDDEN
 
 ROOT = Path(__file__).parents[2]
@@ -99,3 +100,20 @@ def test_the_console_has_no_internal_words() -> None:
 )
 def test_only_texts_are_held_to_it(code: str, wrong: bool) -> None:
     assert any(True for text in texts(code) for _ in forbidden_in(text.text)) == wrong
+
+
+@pytest.mark.parametrize("module", _COMMANDS)
+def test_the_help_of_commands_has_no_internal_words(module: str) -> None:
+    named = commands_of(module)
+    inner = {
+        **named,
+        **{n: c for one in named.values() for n, c in getattr(one, "commands", {}).items()},
+    }
+
+    wrong = [
+        f"{name}: {one}"
+        for name, command in inner.items()
+        for sentence in re.split(r"(?<=[.:])\s", command.help or "")
+        for one in forbidden_in(sentence)
+    ]
+    assert wrong == []
