@@ -332,8 +332,8 @@ def reset(
 ) -> None:
     """Forget how far a source was read, as for a topic that was made anew.
 
-    Stop its processes first. Pushes on the lanes are still sent. The next process begins with the first
-    record, or with --from end behind the last.
+    Stop its processes first. Pushes on the lanes are still sent. The next process begins with the
+    first record, or with --from end behind the last.
     """
     from pushlane.ingest.steering import reset as begin_anew
 
