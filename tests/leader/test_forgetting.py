@@ -318,12 +318,12 @@ async def test_a_task_that_its_producer_left_open_never_ends_by_itself(
     assert caplog.records == []
 
 
-async def of_stream(backend: Backend) -> Task:
+async def of_stream(backend: Backend, key: str = "stream/shop/orders/{}", fed: bool = True) -> Task:
     """A task that a process fed for a stream, with one push on its lane, until it was killed."""
     task = await half_made(backend)
 
     def edit(made: Task) -> Task:
-        return replace(made, is_fed=True, key=f"stream/shop/orders/{task.id}", bundle=1)
+        return replace(made, is_fed=fed, key=key.format(task.id), bundle=1)
 
     task = await backend.registry.change(task.id, edit)
     body = encode(Push(task.id, 1, "user-1"))
@@ -345,14 +345,16 @@ async def test_the_task_of_a_stream_is_sealed_with_what_is_on_its_lane(tmp_path:
         assert not await backend.lease.is_held(submit_lease(task.id))
 
 
-@pytest.mark.parametrize("key", ["producer:{}", "shop/producer:{}"])
+@pytest.mark.parametrize(
+    ("key", "fed"),
+    [("producer:{}", True), ("shop/producer:{}", False)],
+    ids=["beside the backend", "through a server"],
+)
 async def test_the_task_of_a_producer_without_a_spool_is_sealed_ten_minutes_later(
-    tmp_path: Path, key: str
+    tmp_path: Path, key: str, fed: bool
 ) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        task, watching = await of_stream(backend), Watching(backend)
-        stored = key.format(task.id)
-        await backend.registry.change(task.id, lambda made: replace(made, key=stored))
+        task, watching = await of_stream(backend, key, fed), Watching(backend)
 
         gone = await watching.step(task, MINUTE_MS)
         before = await watching.step(task, 9 * MINUTE_MS)
