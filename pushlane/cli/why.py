@@ -120,6 +120,8 @@ def why(
             typer.echo(f"  do: {cause.do}")
     if not found.has_ended and found.shown_state != OPEN:
         note(pace_text(found, now_ms()))
+    if found.so_far:
+        note(found.so_far)
     if found.unread_limits:
         note(unread_text(found.unread_limits))
 

@@ -5,8 +5,8 @@ All that shows waits takes its words from here, so one push is told the same way
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from pushlane.model.waits import Cause
 
@@ -44,6 +44,17 @@ _WORDS = {
     WAITED: ("all together", "From when it was submitted to when it was sent."),
     OTHER: (OTHER, "All other causes."),
 }
+
+
+class Part(Protocol):
+    """The part that one cause has in the waits of `n` pushes, `total_ms` in all."""
+
+    @property
+    def cause(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def total_ms(self) -> int: ...
 
 
 class WaitPart(NamedTuple):
@@ -86,6 +97,15 @@ def told(waits: Mapping[str, int] | None) -> str:
     if len(parts) > 1:
         return f"{total}: " + ", ".join(f"{took_text(ms)} {label(cause)}" for cause, ms in parts)
     return f"{total}: {label(parts[0][0])}" if parts else total
+
+
+def told_of_many(parts: Iterable[Part]) -> str:
+    """Return the same of the mean of many pushes, by the parts of their waits; empty for none."""
+    found = {one.cause: one for one in parts}
+    whole = found.pop(WAITED, None)
+    if whole is None or not whole.n:
+        return ""
+    return told({cause: round(one.total_ms / whole.n) for cause, one in found.items()})
 
 
 def told_if_sent(waits: Mapping[str, int] | None, dispatched_at_ms: int | None) -> str:

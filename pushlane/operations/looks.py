@@ -5,6 +5,7 @@ Recipients are masked, but in a push that is revealed.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -22,7 +23,13 @@ from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.session import Caller, Session
 from pushlane.operations.stories import read_story
 from pushlane.operations.tasks import TaskWord
-from pushlane.operations.waits import WaitPartView, told_if_sent, untold_text
+from pushlane.operations.waits import (
+    WaitPartView,
+    told_if_sent,
+    told_of_many,
+    untold_text,
+    waits_so_far,
+)
 from pushlane.util.errors import NotAllowed, NotFound
 
 if TYPE_CHECKING:
@@ -61,6 +68,8 @@ class WhyView(msgspec.Struct, frozen=True, kw_only=True):
     known; `eta_s` the seconds until it is through, absent when that cannot be told: then `eta_note`
     may say why. `later` of its pushes wait for their time, as `waits` says. `shown_state` and
     `shown_reason` say how it stands, for people. `unread_limits` cannot be read, and are left out.
+    `waited` says where the wait of what was delivered so far went, first the whole: empty where no
+    store of reports tells it within 2 s.
     """
 
     task_id: str
@@ -76,10 +85,18 @@ class WhyView(msgspec.Struct, frozen=True, kw_only=True):
     later: int
     waits: Sequence[WaitView]
     unread_limits: Sequence[str]
+    waited: Sequence[WaitPartView] = ()
 
     @property
     def has_ended(self) -> bool:
         return self.state in _ENDED
+
+    @property
+    def so_far(self) -> str:
+        """Say where the wait of what was delivered so far went; empty where that is not known."""
+        if not (told := told_of_many(self.waited)):
+            return ""
+        return f"so far a push waited {told} (mean of {self.waited[0].n:,} delivered)"
 
 
 class WhyTask(Operation[WhyView], frozen=True, kw_only=True):
@@ -97,7 +114,10 @@ class WhyTask(Operation[WhyView], frozen=True, kw_only=True):
         from pushlane.diagnosis.look import why
 
         task = await at.task(self.task)
-        return _why_view(at, await why(at.backend, task.id, at.settings))
+        found, waited = await asyncio.gather(
+            why(at.backend, task.id, at.settings), waits_so_far(at, task)
+        )
+        return _why_view(at, found, waited)
 
 
 class LevelOverview(msgspec.Struct, frozen=True):
@@ -475,7 +495,7 @@ class GetPush(Operation[PushView], frozen=True, kw_only=True):
         return push_view(PushView, task, (task.id, seq), story, has_ended, message=message)
 
 
-def _why_view(at: Session, found: Diagnosis) -> WhyView:
+def _why_view(at: Session, found: Diagnosis, waited: Sequence[WaitPartView]) -> WhyView:
     task = found.task
     unread = found.unread_limits
     if at.apps is not None:
@@ -496,6 +516,7 @@ def _why_view(at: Session, found: Diagnosis) -> WhyView:
         later=found.later,
         waits=[WaitView(one.reason, one.pushes, one.first_ms, one.last_ms) for one in found.waits],
         unread_limits=unread,
+        waited=waited,
     )
 
 

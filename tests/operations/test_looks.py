@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import pushlane.diagnosis.look
 from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Settings, SubmitRequest
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import Level, seal
+from pushlane.core.task import Level, Task, seal
 from pushlane.model.access import Access, Role
 from pushlane.model.read_bounds import ReadBounds
 from pushlane.operations import long_reads
@@ -30,11 +33,15 @@ from pushlane.operations.looks import (
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.views import plain
+from pushlane.pipeline.store import open_store
 from pushlane.producers.submit import submit
 from pushlane.util.errors import NotAllowed, NotFound, NotNow, UnknownTask
 from tests.core.support import DEADLINE_S
+from tests.receipt_stores import NOON_MS, store_of
 
 ADMIN = Caller("ada", "cli")
+KINDS = ("delivered", "delivered", "dead")
+MINUTE_MS = 60_000
 ROWS = [{"recipient": f"user-{number}", "trace": f"t-{number}"} for number in range(3)]
 
 
@@ -344,3 +351,40 @@ async def test_reads_of_the_log_have_their_bounds(
             with pytest.raises(NotNow, match="1 reads of receipts go on"):
                 await do(backend, settings, of_shop(), asked, reads=reads)
         await do(backend, settings, of_shop(), asked, reads=reads)
+
+
+def damage_counts(root: Path) -> None:
+    for path in open_store(root).files("latency"):
+        Path(path).write_bytes(b"PAR1")
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_why_says_where_the_wait_of_what_was_delivered_went(
+    memory: MemoryBackend, settings: Settings, tmp_path: Path, is_damaged: bool
+) -> None:
+    """By the counts of a store of reports; why is told whether they can be read or not."""
+    settings = msgspec.structs.replace(settings, reports_dir=tmp_path / "reports")
+    waits = [("share", 8 * MINUTE_MS), ("slot", MINUTE_MS)]
+    receipts = [{"task_id": "a", "outcome": kind, "waits": waits} for kind in KINDS]
+    store_of(settings.reports_root, [*receipts, {"task_id": "b", "waits": [("quiet", MINUTE_MS)]}])
+    if is_damaged:
+        damage_counts(settings.reports_root)
+    async with memory.connect(settings) as backend:
+        made = Task(id="a", level=Level.HIGH, lane="task-a", created_at_ms=NOON_MS)
+        await backend.registry.add(made)
+        found = await do(backend, settings, ADMIN, WhyTask(task="a"))
+
+    assert found.causes
+    if is_damaged:
+        assert (found.waited, found.so_far) == ((), "")
+    else:
+        assert [(one.cause, one.n) for one in found.waited] == [
+            ("waited", 2),
+            ("share", 2),
+            ("slot", 2),
+        ]
+        assert re.fullmatch(
+            r"so far a push waited [89](\.\d)? min: [78](\.\d)? min others' turns, "
+            r"\d+(\.\d)? (s|min) sink's capacity \(mean of 2 delivered\)",
+            found.so_far,
+        )

@@ -9,10 +9,13 @@ import pytest
 from pushlane.model.wait_words import (
     NOT_TOLD,
     OTHER,
+    WAITED,
+    WaitPart,
     label,
     parts_of,
     sentence,
     told,
+    told_of_many,
     took_text,
     untold_text,
 )
@@ -62,6 +65,17 @@ def test_what_is_left_of_many_parts_is_told_as_other_and_all_add_up() -> None:
 )
 def test_nothing_one_part_and_what_is_not_known(waits: dict[str, int] | None, said: str) -> None:
     assert told(waits) == said
+
+
+def test_of_many_the_mean_is_told_in_its_parts() -> None:
+    parts = [
+        WaitPart(WAITED, 10, 90 * MINUTE_MS, 0, 0),
+        WaitPart("share", 8, 80 * MINUTE_MS, 0, 0),
+        WaitPart("slot", 10, 10 * MINUTE_MS, 0, 0),
+    ]
+
+    assert told_of_many(parts) == "9 min: 8 min others' turns, 1 min sink's capacity"
+    assert told_of_many([]) == ""
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from pushlane.core.push import Kind
 from pushlane.core.task import now_ms
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
+from pushlane.model.wait_words import WaitPart
 from pushlane.pipeline.reports import report, sections
 from pushlane.pipeline.reports.answers import (
     COLUMNS,
@@ -29,7 +31,7 @@ from pushlane.pipeline.reports.answers import (
     table,
 )
 from pushlane.pipeline.reports.engine import Engine, FilesMoved, Sql
-from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query
+from pushlane.pipeline.reports.query import TIMES_MS, Condition, Dimension, Period, Query
 from pushlane.pipeline.reports.sections import count, lateness, recipients
 from pushlane.pipeline.reports.sources import detailed, where_clause, with_minute
 from pushlane.pipeline.store import Store, open_store
@@ -121,6 +123,25 @@ def shares_of(
         shares = sections.by_task(sections.sent(engine, Query(span, where=of_sinks)), step_ms)
         found = [one for one in shares if one.name == task_id]
         return TaskShares(step_ms, found, report.notes(store, span))
+
+    return run_query(root, own.period, work, bounds)
+
+
+def waits_of(
+    root: Path, task_id: str, since_ms: int, bounds: ReadBounds = NO_BOUNDS
+) -> list[WaitPart]:
+    """Return where the wait of a task's delivered pushes went, the whole first, by counts alone.
+
+    Nothing is before `since_ms`. Empty where no receipt tells; raises what `counts_of` does.
+    """
+    where = (
+        Condition(Dimension("task"), (task_id,)),
+        Condition(Dimension("outcome"), (Kind.DELIVERED.value,)),
+    )
+    own = Query(Period.of(since_ms, now_ms() + TIMES_MS["minute"]), where=where)
+
+    def work(_store: Store, engine: Engine) -> list[WaitPart]:
+        return [part for _, part in sections.wait_parts(engine, own)]
 
     return run_query(root, own.period, work, bounds)
 
