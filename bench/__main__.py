@@ -42,6 +42,7 @@ MEASURED = (
     "sinks",
     "slow-task",
     "start",
+    "stored-waits",
     "throughput",
     "topics",
     "trace",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +25,37 @@ _START_MS = 1_790_000_000_000
 _LEVELS = ("high", "medium", "low")
 
 
-def measure(receipts: int = 4_000_000, most_bodies: int = 4_000) -> dict[str, Any]:
+def measure(
+    receipts: int = 4_000_000, most_bodies: int = 4_000, *, has_waits: bool = True
+) -> dict[str, Any]:
     """Receipts a second, from the first batch's manifest to the last one's, and in the first.
+
+    Besides, the bytes of the tables that have waits, of the store's disk and of the log's bodies.
 
     Raises:
         AssertionError: the store does not count what the log was filled with.
     """
     from pushlane.pipeline.receipts.job import RunOptions, run_on
     from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_context
+    from pushlane.pipeline.store import open_store
 
     with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
         settings = load({"data_dir": Path(folder), "broker": "embedded"})
-        written = _fill(settings, receipts)
+        written, log_bytes = _fill(settings, receipts, has_waits)
         with open_job_context(settings, SessionOptions()) as work:
             batches = _Batches()
             options = RunOptions(until_idle=True, most_bodies=most_bodies, on_batch=batches.add)
             run_on(work, options, threading.Event())
         _check(settings, receipts)
-    return {**batches.rates(), "receipts": written}
+        sizes = open_store(settings.reports_root).snapshot().tables
+    return {
+        **batches.rates(),
+        "receipts": written,
+        "log_bytes": log_bytes,
+        "detail_bytes": sizes["detail"].bytes,
+        "latency_bytes": sizes["latency"].bytes,
+        "latency_rows": sizes["latency"].rows,
+    }
 
 
 class _Batches:
@@ -62,33 +76,36 @@ class _Batches:
         return {"receipts_per_s": warm, "first_batch_per_s": cold}
 
 
-def _fill(settings: Settings, receipts: int) -> int:
-    """How many receipts are in the log, with those that are there twice."""
+def _fill(settings: Settings, receipts: int, has_waits: bool) -> tuple[int, int]:
+    """How many receipts are in the log, with those that are there twice, and their bytes."""
     from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 
     bodies: list[bytes] = []
-    written = 0
+    written = size = 0
     with SyncReceiptLog(settings) as log:
         for number, first in enumerate(range(0, receipts, _IN_BODY)):
             count = min(_IN_BODY, receipts - first)
             copies = 2 if number % 10 == 0 else 1
-            bodies += [_body(number, count)] * copies
+            one = _body(number, count, has_waits)
+            bodies += [one] * copies
+            size += len(one) * copies
             written += count * copies
             if len(bodies) >= _IN_APPEND:
                 log.append(bodies)
                 bodies = []
         if bodies:
             log.append(bodies)
-    return written
+    return written, size
 
 
-def _body(number: int, count: int) -> bytes:
+def _body(number: int, count: int, has_waits: bool) -> bytes:
     """Receipts of one task; its bodies follow each other in time."""
     task, turn = number % _TASKS, number // _TASKS
     first = turn * _IN_BODY + 1
     seqs = list(range(first, first + count))
     times = [_START_MS + number * 5 + place // 50 for place in range(count)]
     pairs = list(zip(times, seqs, strict=True))
+    sent = [each - 20 - seq % 60 for each, seq in pairs]
     return encode_receipts(
         ReceiptBatch(
             version=1,
@@ -107,10 +124,24 @@ def _body(number: int, count: int) -> bytes:
             weight=[6] * count,
             submitted_at_ms=[each - 90_000 for each in times],
             eligible_at_ms=[each - 60_000 + seq % 977 for each, seq in pairs],
-            dispatched_at_ms=[each - 20 - seq % 60 for each, seq in pairs],
+            dispatched_at_ms=sent,
             responded_at_ms=times,
+            waits=_waits([90_000 - at + each for at, each in zip(times, sent, strict=True)])
+            if has_waits
+            else None,
         )
     )
+
+
+def _waits(took_ms: Sequence[int]) -> dict[str, list[int]]:
+    """Four causes that add up: most of a wait is others' turns, and some of it few had."""
+    parts: dict[str, list[int]] = {"share": [], "slot": [], "feed": [], "retry": []}
+    for place, took in enumerate(took_ms):
+        feed, retry = place * 7_919 % 400, 2_000 if place % 20 == 0 else 0
+        slot = (took - feed - retry) * (10 + place * 31 % 30) // 100
+        for cause, ms in zip(parts, (took - feed - retry - slot, slot, feed, retry), strict=True):
+            parts[cause].append(ms)
+    return parts
 
 
 def _check(settings: Settings, receipts: int) -> None:
