@@ -99,7 +99,10 @@ class Story:
 
 @dataclass(frozen=True)
 class Known:
-    """What a store has of them, and the positions up to which it has read the log."""
+    """The receipts that a store has already, and the positions up to which it has read the log.
+
+    With `is_cut` the store has more of them than these.
+    """
 
     rows: Sequence[ReceiptRow]
     positions: Sequence[str] | None

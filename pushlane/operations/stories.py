@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pushlane.diagnosis.story import Story, Wanted
 
 OF_LOG = "the log of receipts"
-OF_STORE = "the store of reports, and the log of receipts behind it"
+OF_STORE = "the store of reports and the log of receipts behind it"
 _OFF = "receipts are off (receipts=off): what was sent meanwhile has left none"
 
 

@@ -166,8 +166,8 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             return OF_PUSH
         if not story.rows:
             raise NotFound(
-                f"that is no push (TASK-SEQ) of a task that there is, and {story.source} has no "
-                "receipt with that trace id, or to that recipient: check how it is written; "
+                "that is no push (TASK-SEQ) of a task that there is, and no receipt in "
+                f"{story.source} has that trace id or recipient: check how it is written; "
                 "nothing of it may have been tried yet, or its receipts are off, dropped, hashed "
                 f"with another receipts_key{'' if self.since_ms is None else ', or older'}"
             )
