@@ -29,6 +29,7 @@ from pushlane.core.task import Level
 from pushlane.diagnosis.ends import FirstEnds
 from pushlane.model.counted import ENDS
 from pushlane.model.recipients import Hasher
+from pushlane.model.wait_words import took_text
 from pushlane.operations.ends import MOST_HASHED, EndView, HashRecipients, ListEnds, hash_texts
 from pushlane.operations.looks import (
     GetResults,
@@ -303,8 +304,8 @@ def _print(said: ResultsView) -> None:
 
 def _times_text(times: TimesView) -> str:
     return (
-        f"p50 {times.p50_ms:,} ms, p99 {times.p99_ms:,} ms "
-        f"({times.min_ms:,} to {times.max_ms:,} ms) of {pushes_text(times.n)}"
+        f"p50 {took_text(times.p50_ms)}, p99 {took_text(times.p99_ms)} "
+        f"({took_text(times.min_ms)} to {took_text(times.max_ms)}) of {pushes_text(times.n)}"
     )
 
 

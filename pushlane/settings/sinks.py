@@ -181,6 +181,9 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         return options
 
 
+OF_EVERY_SINK = tuple(name for name in SinkSettings.__struct_fields__ if name != "options")
+
+
 _OWN = {one.name: one.type for one in fields(SinkSettings) if one.name != "options"}
 
 

@@ -146,6 +146,7 @@ async def test_only_those_that_are_to_be_served_are_opened() -> None:
         ),  # sooner than the file
         (webhook(url="http://h/p", max_attempts=2), "no option 'max_attempts'"),
         ({"kind": "null", "path": SECRET}, "it has none"),
+        ({"kind": "null", "rate_pers": 5}, "did you mean 'rate_per_s'"),
         ({"kind": "processor", "function": "no_such_module_of_ours:send"}, "no_such_module"),
         ({"kind": "on", "module": "no_such_module_of_ours"}, "no_such_module"),
         ({"kind": "webhok", "url": SECRET}, "did you mean 'webhook'"),

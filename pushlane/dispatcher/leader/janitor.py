@@ -39,6 +39,7 @@ from pushlane.dispatcher.tasks import DueTimes
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
 from pushlane.model.streams import is_of_partition, is_of_producer, is_of_stream, source_of
+from pushlane.model.wait_words import took_text
 from pushlane.settings import Settings
 from pushlane.util.errors import Superseded, UnknownTask
 from pushlane.util.retrying import for_each
@@ -107,11 +108,11 @@ class HalfMade:
             await self.change(task, task_changes.stalled(now))
             is_sealed = is_of_producer(task)
             half_made_log.warning(
-                "task %s was never completed, and its submit or producer is gone; it %s in %.1f h "
+                "task %s was never completed, and its submit or producer is gone; it %s in %s "
                 "(pushlane why %s)",
                 task.id,
                 "is closed" if is_sealed else "will expire",
-                (GONE_MS / 1_000 if is_sealed else self.ends_after_s) / 3_600,
+                took_text(GONE_MS if is_sealed else self.ends_after_s * 1_000),
                 task.id,
                 extra={"action": "task_stalled"},
             )

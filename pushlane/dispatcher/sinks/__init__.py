@@ -17,7 +17,7 @@ from msgspec.structs import fields
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Sink
 from pushlane.model.targets import PlainTarget
-from pushlane.settings.sinks import unfit
+from pushlane.settings.sinks import OF_EVERY_SINK, unfit
 from pushlane.util.extras import needs_extra
 from pushlane.util.texts import did_you_mean, masked
 
@@ -119,7 +119,7 @@ def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.S
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise BadInput(
                 f"{who}: the kind {kind} has no option {name[:40]!r}"
-                f"{did_you_mean(name, known)}; {has}"
+                f"{did_you_mean(name, (*known, *OF_EVERY_SINK))}; {has}"
             )
     return cast("type[msgspec.Struct]", described)
 
