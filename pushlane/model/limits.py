@@ -90,7 +90,7 @@ class Subject(NamedTuple):
         kind, _, name = given.partition("/")
         if kind not in KINDS or not name:
             raise BadInput(
-                f"{given[:60]!r} is no subject of a limit; use task/ID, app/NAME or "
+                f"{given[:60]!r} cannot have a limit; use task/ID, app/NAME or "
                 f"sink/NAME{did_you_mean(kind, KINDS)}"
             )
         return Subject(kind, name)

@@ -143,7 +143,7 @@ class Encoder:
                         else did_you_mean(field, source.columns)
                     )
                     raise BadInput(
-                        f"{source.name} has no column {field!r}, which is asked for as {role}; its "
+                        f"{source.name} has no column {field!r}, which is needed as {role}; its "
                         f"columns are: {shown_columns(source)}{hint}"
                     )
         for field in self.wanted.names:

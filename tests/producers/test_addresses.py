@@ -185,7 +185,7 @@ async def test_what_can_be_no_address_makes_a_bad_row(settings: Settings, value:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        (("tokn",), "no column 'tokn', which is asked for as address; .*did you mean 'token'"),
+        (("tokn",), "no column 'tokn', which is needed as address; .*did you mean 'token'"),
         (("sns=token",), "'sns=token' is for 'sns', which is no sink .* fcm, sms; did you mean"),
         (("token", "phone"), "all other sinks have the column 'token' already"),
         (("fcm=token", "fcm=phone"), "pushes to 'fcm' have the column 'token' already"),

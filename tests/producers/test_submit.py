@@ -828,7 +828,7 @@ async def test_a_deduped_task_says_so(tmp_path):
 
 async def test_an_order_by_a_column_that_is_not_there_is_refused(tmp_path):
     async with submitting(tmp_path) as f:
-        with pytest.raises(BadInput, match=r"no column 'nam', which is asked for as key of.*name"):
+        with pytest.raises(BadInput, match=r"no column 'nam', which is needed as key of.*name"):
             await f.submit(ordered_by="nam")
 
 
