@@ -312,7 +312,7 @@ async def test_a_push_expires_so_long_after_it_came(settings: Settings) -> None:
         ("k", {**PUSH, "key": "k"}, {}, 400, "the key of a push is in the path"),
         ("k" * 201, PUSH, {}, 400, "key of a push has 201 characters"),
         ("", PUSH, {}, 400, "the key is empty; give one of yours"),
-        ("k", PUSH, {"from": 1}, 400, "'from' is no part of this query"),
+        ("k", PUSH, {"from": 1}, 400, "'from' is not a parameter here"),
         ("k", PUSH, {"app": "shop"}, 404, "there is no stream 'orders' of an app that you may"),
         ("k", {**PUSH, "body": "x" * 70_000}, {}, 413, "over the limit of"),
         ("k", {**PUSH, "body": "x" * 300_000}, {}, 413, "the body is longer than 262,144 bytes"),

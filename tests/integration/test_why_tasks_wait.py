@@ -86,7 +86,7 @@ def test_a_sink_that_rests(named: Pushlane) -> None:
     found = causes(named, task)
 
     assert list(found) == ["sink_rests"]
-    assert "it cannot be reached" in found["sink_rests"]
+    assert "it takes no pushes now" in found["sink_rests"]
 
 
 def test_a_paused_task(named: Pushlane) -> None:

@@ -594,7 +594,7 @@ def test_people_see_why_and_when_but_a_processors_words_only_if_they_may(quotes:
     assert view.state is BreakerState.OPEN
     assert view.since_s == QUIET_S
     assert view.next_try_s == desk.breaker.wake_at_s()
-    assert "cannot be reached" in view.reason
+    assert "it takes no pushes now" in view.reason
     assert ("HTTP 503" in view.reason) is quotes
 
 

@@ -148,7 +148,7 @@ def test_an_unknown_field_or_level_is_refused_with_those_there_are() -> None:
 
 @pytest.mark.parametrize("value", [0, 4_915_123_456_789, 1.5, b"+4915123456789", False])
 def test_what_is_no_text_is_refused_without_showing_it(value: Any) -> None:
-    with pytest.raises(BadInput, match=f"of type {type(value).__name__}; give a text") as refused:
+    with pytest.raises(BadInput, match=f"has type {type(value).__name__}; give a text") as refused:
         MASKS.mask(value, "phone")
 
     assert "4915" not in str(refused.value)

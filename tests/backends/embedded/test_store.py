@@ -83,7 +83,7 @@ async def test_a_store_of_a_newer_version_is_refused(folder):
     with sqlite3.connect(folder / STORE_FILE) as connection:
         connection.execute("PRAGMA user_version = 99")
 
-    with pytest.raises(Unreachable, match="version 99"):
+    with pytest.raises(Unreachable, match="format 99"):
         await opened(folder)
 
 
