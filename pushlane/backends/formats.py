@@ -34,11 +34,10 @@ async def format_to_write(documents: DocumentStore, registry: TaskStore, presenc
     found = await documents.get(_KIND, _NAME)
     if found is not None:
         return min(_number(found), FORMAT)
-    if (await registry.page(TaskQuery(), most=1)).tasks:
-        return 1
-    with suppress(TaskConflict):  # an older process is there, or another was first
-        await set_min_format(documents, presence, FORMAT)
-    return min(await min_format(documents), FORMAT)
+    if not (await registry.page(TaskQuery(), most=1)).tasks:
+        with suppress(TaskConflict):  # an older process is there, or another was first
+            await set_min_format(documents, presence, FORMAT)
+    return min(await min_format(documents), FORMAT)  # read again: a task may be another's first
 
 
 async def min_format(documents: DocumentStore) -> int:

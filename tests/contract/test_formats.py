@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.formats import format_to_write, min_format, set_min_format
+from pushlane.backends.ports import TaskPage, TaskQuery
 from pushlane.core.errors import UnknownFormat
 from pushlane.core.names import own_lane, pool_lane
 from pushlane.core.push import FORMAT
@@ -44,6 +45,21 @@ async def test_the_newest_is_written_from_the_first_task_on_and_all_must_read_it
         assert await min_format(there.documents) == FORMAT
         await here.registry.add(new_task())
         assert await written_by(there) == FORMAT
+
+
+async def test_a_first_task_that_another_makes_meanwhile_is_none_of_before(connections):
+    async with connections:
+        here, there = await connections.two()
+
+        class Late:
+            """A registry in which the other's first task is there when it is looked at."""
+
+            async def page(self, query: TaskQuery, *, most: int) -> TaskPage:
+                await written_by(there)
+                await there.registry.add(new_task())
+                return await here.registry.page(query, most=most)
+
+        assert await format_to_write(here.documents, Late(), here.presence) == FORMAT
 
 
 async def test_an_older_one_is_written_where_there_were_tasks_before_until_it_is_raised(
