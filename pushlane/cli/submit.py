@@ -37,6 +37,7 @@ from pushlane.model.limits import Limit, parse_rate
 from pushlane.model.receipt import masked_recipients
 from pushlane.operations.submitting import SubmitResult, result_view
 from pushlane.operations.views import plain
+from pushlane.producers.check import refuse_at_once
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import refuse_spooling, submit_offline
 from pushlane.producers.task_options import read_options, sink_names
@@ -292,6 +293,7 @@ def submit(
         _try(flags.settings(), request, reveal=reveal, as_json=as_json)
         return
     settings = flags.settings()
+    refuse_at_once(request, settings)
     result = _run(settings, request, spool)
     _remark(result, request, settings, spool)
     if as_json:

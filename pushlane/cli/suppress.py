@@ -72,6 +72,7 @@ from pushlane.producers.suppress import (
     changed_by,
     line_pages,
     reader_of,
+    refuse_at_once,
     value_pages,
 )
 from pushlane.settings import Settings
@@ -198,8 +199,11 @@ def _change(
     def make(some: tuple[str, ...]) -> Suppress | Unsuppress:
         return kind(values=some, app=where.app, sink=where.sink)
 
+    read = reader_of(where.scope())
+    refuse_at_once(values)
+
     def change(client: Connection) -> Awaitable[ChangedSuppressions]:
-        return change_values(client, values, reader_of(where.scope()), make, bar)
+        return change_values(client, values, read, make, bar)
 
     with SubmitBar() as bar:
         return on_client(flags.settings(), change, create=kind is Suppress)
@@ -351,7 +355,9 @@ def register_(
         if str(file) == "-" and written == FileFlags():
             pages = line_pages(sys.stdin.buffer)
         else:
-            pages = value_pages(Values(file, column, **vars(written)), address_text, bar)
+            values = Values(file, column, **vars(written))
+            refuse_at_once(values)
+            pages = value_pages(values, address_text, bar)
 
         def register(client: Connection) -> Awaitable[ChangedSuppressions]:
             made = partial(RegisterAddresses, sink=sink)

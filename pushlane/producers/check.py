@@ -29,6 +29,7 @@ from pushlane.producers.request import (
     SubmitRequest,
     SubmitStage,
     as_file,
+    file_in_place,
 )
 from pushlane.producers.rows import (
     BadRow,
@@ -100,22 +101,41 @@ async def first_pass(
     all at the first of them. Raises BadInput for a task that cannot be made, a file or column that
     is not there, a bad row not to be skipped, or no good row.
     """
-    request = request.complete()
-    if request.test_to:
-        request = trial_of(request)
-    # refuses a bad option before anything is read
-    task = new_task(request, settings, on_own_lane=request.needs_own_lane)
+    request, task = _prepared(request, settings)
     task = replace(task, traceparent=submitters_traceparent(request.traceparent))
     own = payload_limits(settings, task.chain)
     limits = own if limits_of is None else await limits_of(request, task)
     async with as_file(request, tell) as file:
-        source = await asyncio.to_thread(open_source, *file)
-        if request.test_to:
-            source = TrialRows(source, request)
+        source = await asyncio.to_thread(_opened, request, file)
         rows = await _checked(request, file.path, source, task, limits, tell)
         if request.key:
             task = await _fingerprinted(task, request, settings, file, rows)
         yield request, task, rows
+
+
+def refuse_at_once(request: SubmitRequest, settings: Settings) -> None:
+    """Raise BadInput for options or a file that cannot be used, before any connection.
+
+    Where a store would be made for it, the file's columns are looked at, too; rows never are.
+    """
+    request, _ = _prepared(request, settings)
+    if (file := file_in_place(request)) is not None:
+        source = _opened(request, file)
+        if settings.is_store_missing:
+            Encoder(request, source)
+
+
+def _prepared(request: SubmitRequest, settings: Settings) -> tuple[SubmitRequest, Task]:
+    """Return the request as it is submitted, and its task. Raises BadInput for a bad option."""
+    request = request.complete()
+    if request.test_to:
+        request = trial_of(request)
+    return request, new_task(request, settings, on_own_lane=request.needs_own_lane)
+
+
+def _opened(request: SubmitRequest, file: RowFile) -> RowSource:
+    source = open_source(*file)
+    return TrialRows(source, request) if request.test_to else source
 
 
 async def _checked(

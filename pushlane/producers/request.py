@@ -269,17 +269,11 @@ class RowFile(NamedTuple):
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[RowFile]:
     """Give a file of the request's rows. Raises BadInput without rows."""
-    given = request.source
-    if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
-        if not given.exists():
-            raise BadInput(f"{given} does not exist; check the path")
-        yield row_file(request, given)
+    if (file := file_in_place(request)) is not None:
+        yield file
         return
+    given = request.source
     is_stream = isinstance(given, Path) or hasattr(given, "read")
-    if is_stream and request.format is None:
-        raise BadInput(
-            "stdin has no file name that shows its format: add --format csv, jsonl or parquet"
-        )
     with ExitStack() as opened:
         copy = opened.enter_context(
             tempfile.NamedTemporaryFile(prefix="pushlane-", suffix=".spool")
@@ -295,6 +289,24 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Row
             async for _ in copied:
                 tell(SubmitProgress(SubmitStage.READING))
         yield RowFile(Path(copy.name), kind, name, dialect)
+
+
+def file_in_place(request: SubmitRequest) -> RowFile | None:
+    """Return the file that is read where it is, None for rows that are copied first.
+
+    Raises BadInput when there is no such file, or when the format is not known.
+    """
+    given = request.source
+    if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
+        if not given.exists():
+            raise BadInput(f"{given} does not exist; check the path")
+        return row_file(request, given)
+    is_stream = isinstance(given, Path) or hasattr(given, "read")
+    if is_stream and request.format is None:
+        raise BadInput(
+            "stdin has no file name that shows its format: add --format csv, jsonl or parquet"
+        )
+    return None
 
 
 def row_file(request: SubmitRequest, path: Path) -> RowFile:

@@ -27,6 +27,7 @@ from pushlane.producers.request import (
     SubmitRequest,
     SubmitStage,
     as_file,
+    file_in_place,
 )
 from pushlane.producers.rows import BadRow, RowSource, Wanted, open_source, prefetched
 from pushlane.util.conversion import text
@@ -144,15 +145,8 @@ async def value_pages(
     `read` makes of a value the text that a push has, with nothing for one that no push can have.
     Raises BadInput when the file cannot be read, or has no such column.
     """
-    request = SubmitRequest(
-        source=values.file,
-        format=values.format,
-        delimiter=values.delimiter,
-        encoding=values.encoding,
-        level=Level.LOW,
-    )
     given = 0
-    async with as_file(request, tell) as file:
+    async with as_file(_request(values), tell) as file:
         source = await asyncio.to_thread(open_source, *file)
         _require_column(source, values.column)
         async with prefetched(_pages(source, values.column, read)) as pages:
@@ -160,6 +154,22 @@ async def value_pages(
                 yield page
                 given += len(page.values)
                 tell(SubmitProgress(SubmitStage.SUPPRESSING, given))
+
+
+def refuse_at_once(values: Values) -> None:
+    """Raise BadInput for a file or column that cannot be used, before any connection."""
+    if (file := file_in_place(_request(values))) is not None:
+        _require_column(open_source(*file), values.column)
+
+
+def _request(values: Values) -> SubmitRequest:
+    return SubmitRequest(
+        source=values.file,
+        format=values.format,
+        delimiter=values.delimiter,
+        encoding=values.encoding,
+        level=Level.LOW,
+    )
 
 
 async def line_pages(lines: Iterable[bytes]) -> AsyncIterator[ValuePage]:

@@ -11,6 +11,7 @@ import pytest
 from pushlane.cli import parsing
 from tests.command import Command
 
+HI = ("--level", "high", "--title", "Hi")
 _READING = (
     ["tasks"],
     ["tasks", "--json"],
@@ -84,6 +85,38 @@ def test_submit_says_once_where_it_made_the_store(nowhere: Command) -> None:
 
     assert f"made a new store in {nowhere.folder / 'data'}" in first.stderr
     assert "made a new store" not in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit", "none.csv", *HI], "none.csv does not exist; check the path"),
+        (["submit", "none.csv", *HI, "--spool", "spool"], "none.csv does not exist"),
+        (["submit", "data.csv", *HI], "data.csv is a folder; give a file"),
+        (["submit", "rows.txt", *HI], "the format of rows.txt is not clear"),
+        (["submit", "-", *HI], "add --format csv, jsonl or parquet"),
+        (["submit", "rows.csv", *HI, "--recipient", "mail"], "add --recipient user"),
+        (["submit", "rows.csv", *HI, "--recipient", "user", "--quota", "0"], "quota 0"),
+        (["suppress", "add", "none.csv"], "none.csv does not exist"),
+        (["suppress", "add", "rows.csv", "--column", "users"], "did you mean 'user'?"),
+        (["suppress", "add", "rows.csv", "--app", "a", "--sink", "b"], "give one"),
+        (["tokens", "register", "none.csv", "--sink", "fcm"], "none.csv does not exist"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_what_cannot_be_used_is_refused_before_a_store_is_made(
+    nowhere: Command, words: list[str], said: str
+) -> None:
+    (nowhere.folder / "data.csv").mkdir()
+    for name in ("rows.csv", "rows.txt"):
+        nowhere.file(name, "user\nuser-1\n")
+    before = sorted(nowhere.folder.iterdir())
+
+    ran = nowhere(*words)
+
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert said in ran.stderr
+    assert sorted(nowhere.folder.iterdir()) == before
 
 
 def test_a_dry_run_needs_no_store_and_makes_none(nowhere: Command) -> None:
