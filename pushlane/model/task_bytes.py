@@ -108,6 +108,14 @@ def decode(task_id: str, body: bytes) -> Task:
     return replace(task, unknown=_encoder.encode(unknown)) if unknown else task
 
 
+def read_or_id(task_id: str, body: bytes) -> Task | str:
+    """Return the task in these bytes, or its id if it cannot be read."""
+    try:
+        return decode(task_id, body)
+    except UnknownFormat:
+        return task_id
+
+
 def refuse_readable(task_id: str, body: bytes) -> None:
     """Raise InvalidChange for a task that can be read, and so can be cancelled and forgotten."""
     with suppress(UnknownFormat):

@@ -433,6 +433,8 @@ def _told(of: TaskOfReport) -> Iterator[None]:
     try:
         yield
     except UnknownTask as error:
+        if of.unknown and of.unknown.several and error.several:
+            raise of.unknown from error
         if of.unknown:
             raise UnknownTask(f"{of.unknown}, and {error}") from error
         if of.id:

@@ -20,7 +20,9 @@ class NotFound(UserError):
 
 
 class UnknownTask(NotFound):
-    """There is no such task."""
+    """There is no such task, or there are `several` of that name."""
+
+    several = False
 
 
 class NotAllowed(UserError):

@@ -10,6 +10,7 @@ import difflib
 import logging
 import os
 import re
+import shlex
 import sys
 import sysconfig
 import traceback
@@ -19,6 +20,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat
+from pushlane.core.task import State, Task
 from pushlane.util.errors import UnknownTask
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
@@ -62,10 +64,30 @@ def unknown_task(wanted: str, known: Iterable[str]) -> UnknownTask:
     )
 
 
-def ambiguous_task(name: str, ids: Iterable[str]) -> UnknownTask:
-    """Make the error for a name that several tasks have."""
-    some = ", ".join(ids)
-    return UnknownTask(f"several tasks are named {name!r}; say which by its id, like {some}")
+MOST_NAMED = 5
+"""The most tasks that an error lists."""
+
+
+def ambiguous_task(name: str, found: Sequence[Task | str]) -> UnknownTask:
+    """Make the error for a name that several tasks have; of one that cannot be read, its id.
+
+    `found` are the newest, at least one more than are listed where there are so many.
+    """
+    shown = ", ".join(map(_told_apart, found[:MOST_NAMED]))
+    more = ", and older ones" if len(found) > MOST_NAMED else ""
+    error = UnknownTask(
+        f"several tasks are named {name!r}; say which by its id: {shown}{more} "
+        f"(`pushlane tasks --all --find {shlex.quote(name)}` lists them)"
+    )
+    error.several = True
+    return error
+
+
+def _told_apart(task: Task | str) -> str:
+    if isinstance(task, str):
+        return task
+    state = "" if task.state is State.SUBMITTED else f"{task.state}, "
+    return f"{task.id} ({task.level}, {state}submitted {clock(task.created_at_ms)})"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

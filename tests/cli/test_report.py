@@ -42,6 +42,17 @@ def test_without_a_store_of_reports_the_log_answers(command):
     assert by_outcome.stdout.splitlines() == ["outcome,n", "delivered,5"]
 
 
+def test_a_name_that_several_tasks_have_is_refused_once_with_each_of_them(command):
+    ids = [command.submit("low", 1, "--name", "spring") for _ in range(2)]
+    command("dispatch", "--drain", "--sink", "null")
+
+    ran = command("report", "spring")
+
+    assert ran.exit_code == 1
+    assert ran.stderr.count("several tasks are named 'spring'") == 1
+    assert all(f"{one} (low, done, submitted " in ran.stderr for one in ids)
+
+
 def test_pictures_need_a_store_of_reports(command):
     command.submit("high", 1, "--name", "sale")
 

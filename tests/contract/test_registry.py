@@ -61,11 +61,32 @@ async def test_a_task_is_found_by_its_key_and_by_its_name(connections):
 async def test_a_name_that_two_tasks_have_is_refused(connections):
     async with connections:
         registry = (await connections.one()).registry
-        await registry.add(a_task(name="autumn"))
-        await registry.add(a_task(name="autumn"))
+        old = await registry.add(a_task(id="0task1", name="autumn", created_at_ms=1))
+        new = await registry.add(a_task(id="0task2", name="autumn", created_at_ms=2000))
+        await registry.change(old.id, lambda task: replace(task, state=State.CANCELLED))
 
-        with pytest.raises(UnknownTask):
+        with pytest.raises(UnknownTask) as refused:
             await registry.get("autumn")
+
+    assert str(refused.value) == (
+        f"several tasks are named 'autumn'; say which by its id: {new.id} (high, submitted "
+        f"1970-01-01 00:00:02 UTC), {old.id} (high, cancelled, submitted 1970-01-01 00:00:00 UTC) "
+        "(`pushlane tasks --all --find autumn` lists them)"
+    )
+
+
+async def test_of_many_tasks_with_one_name_the_newest_are_named(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        ids = [(await registry.add(a_task(id=f"0task{n}", name="autumn"))).id for n in range(7)]
+        await store_unreadable(registry, ids[5], format=3)
+
+        with pytest.raises(UnknownTask) as refused:
+            await registry.get("autumn")
+
+    assert [one for one in ids if one in str(refused.value)] == ids[2:]
+    assert f"), {ids[5]}, {ids[4]} (high, " in str(refused.value)  # a newer version knows the rest
+    assert "), and older ones (`pushlane tasks" in str(refused.value)
 
 
 async def test_an_unknown_task_is_named_with_the_nearest(connections):

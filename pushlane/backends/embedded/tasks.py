@@ -29,9 +29,16 @@ from pushlane.backends.embedded.schema import bump, current
 from pushlane.backends.ports import PAGE, Changes, Fence, FoundTasks, TaskPage, TaskQuery, number_of
 from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Edit, State, Task, Weights, now_ms
 from pushlane.model.names import publishers_of
-from pushlane.model.task_bytes import Understood, decode, encode, encode_weights, refuse_readable
+from pushlane.model.task_bytes import (
+    Understood,
+    decode,
+    encode,
+    encode_weights,
+    read_or_id,
+    refuse_readable,
+)
 from pushlane.model.task_changes import check_forgettable
-from pushlane.util.texts import ambiguous_task, unknown_task
+from pushlane.util.texts import MOST_NAMED, ambiguous_task, unknown_task
 
 T = TypeVar("T")
 
@@ -256,12 +263,13 @@ def _find(store: Connection, word: str) -> Task:
     if row:
         return decode(*row)
     named = store.execute(
-        "SELECT id, body FROM tasks WHERE name = ? AND name <> '' LIMIT 4", (word,)
+        "SELECT id, body FROM tasks WHERE name = ? AND name <> '' ORDER BY n DESC LIMIT ?",
+        (word, MOST_NAMED + 1),
     ).fetchall()
     if len(named) == 1:
         return decode(*named[0])
     if named:
-        raise ambiguous_task(word, (task_id for task_id, _ in named))
+        raise ambiguous_task(word, [read_or_id(*row) for row in named])
     raise unknown_task(word, _words(store))
 
 

@@ -38,10 +38,11 @@ from pushlane.model.task_bytes import (
     encode,
     encode_weights,
     glimpse,
+    read_or_id,
     refuse_readable,
 )
 from pushlane.model.task_changes import check_forgettable
-from pushlane.util.texts import ambiguous_task, unknown_task
+from pushlane.util.texts import MOST_NAMED, ambiguous_task, unknown_task
 
 _KEPT_MS = 24 * 3600 * 1000
 _NEAREST_OF = 2_000
@@ -275,7 +276,8 @@ class MemoryRegistry(MemoryPort):
         if len(named) == 1:
             return named[0].task()
         if named:
-            raise ambiguous_task(word, (one.seen.id for one in named[:4]))
+            newest = named[::-1][: MOST_NAMED + 1]
+            raise ambiguous_task(word, [read_or_id(one.seen.id, one.body) for one in newest])
         raise unknown_task(word, self._words())
 
     def _words(self) -> Iterator[str]:

@@ -50,7 +50,7 @@ from pushlane.core.task import Task, Weights, now_ms
 from pushlane.model.due import KEPT_MS, QUARTER_MS, PutOff
 from pushlane.model.task_bytes import Understood, decode, encode_weights, glimpse
 from pushlane.util.errors import DamagedRecord
-from pushlane.util.texts import ambiguous_task, paged, unknown_task
+from pushlane.util.texts import MOST_NAMED, ambiguous_task, paged, unknown_task
 
 RECHECK_S = 0.5  # a message that is lost delays a change by this much
 
@@ -181,7 +181,7 @@ _FIND = READY
 _FIND += """
 if not ready(KEYS[1], KEYS[2]) then return false end
 local body, keyed = redis.call('HGET', KEYS[3], ARGV[1]), redis.call('HGET', KEYS[4], ARGV[1])
-local names = redis.call('ZRANGEBYLEX', KEYS[5], ARGV[2], ARGV[3], 'LIMIT', 0, 3)
+local names = redis.call('ZREVRANGEBYLEX', KEYS[5], ARGV[3], ARGV[2], 'LIMIT', 0, ARGV[4])
 return {body or '', keyed or '', names}
 """
 
@@ -223,17 +223,22 @@ class TaskReads(OnRedis):
         """Return the task of this id, key or name; None when there is none."""
         named = f"[{wanted}\0".encode()
         keys = [self._keys.tasks, self._keys.by_key, self._keys.by_name]
-        args = [wanted.encode(), named, named + b"\xff"]
+        args: list[Arg] = [wanted.encode(), named, named + b"\xff", MOST_NAMED + 1]
         body, keyed, names = await self._run(_FIND, keys, args, _body_key_and_names)
         if body:
             return decode(wanted, body)
         ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
         if len(ids) > 1:
-            raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
+            raise await self._ambiguous(wanted, sorted(ids, reverse=True))
         for task_id in ids:
             body = await self._call("HGET", self._keys.tasks, task_id, read=body_or_empty)
             return decode(task_id.decode(), body) if body else None
         return None
+
+    async def _ambiguous(self, name: str, ids: Sequence[bytes]) -> Exception:
+        """Return the error that says that the tasks of these ids, newest first, have one name."""
+        found = {task.id: task for task in (await self._some(ids)).tasks}
+        return ambiguous_task(name, [found.get(one, one) for one in map(bytes.decode, ids)])
 
     async def _no_such_task(self, wanted: str) -> Exception:
         """Return the error that says that there is no such task, and which are near."""

@@ -380,5 +380,5 @@ def _id_of(word: str, known: Names) -> str:
         hint = did_you_mean(word, {*known, *known.values()} - {""})
         raise UnknownTask(f"no receipts of a task {word!r} in this period{hint}")
     if len(ids) > 1:
-        raise ambiguous_task(word, ids)
+        raise ambiguous_task(word, sorted(ids, reverse=True))
     return ids[0]
