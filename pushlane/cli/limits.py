@@ -166,19 +166,19 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError("no number; use one like 12.5, or none") from None
+        raise ValueError("not a number; use one like 12.5, or none") from None
 
 
 def _whole(text: str) -> int:
     try:
         return int(text.replace(",", ""))
     except ValueError:
-        raise ValueError("no whole number; use one like 100, or none") from None
+        raise ValueError("not a whole number; use one like 100, or none") from None
 
 
 def _rate(text: str) -> float:
     if text == "0":
-        raise ValueError("no limit: nothing would go; pause the tasks instead")
+        raise ValueError("not a limit: nothing would be sent; pause the tasks instead")
     try:
         return parse_rate(text)
     except ValueError as error:
@@ -190,7 +190,7 @@ def _by_level(text: str) -> dict[str, int]:
     pairs = parse_pairs(parts, "--recipient-a-day")
     counts = {level.strip(): _whole(count) for level, count in pairs.items()}
     if len(counts) < len(parts):
-        raise ValueError("no cap: it has a level twice; give each once, like low=2,all=5")
+        raise ValueError("not a cap: it has a level twice; give each once, like low=2,all=5")
     return counts
 
 
@@ -267,7 +267,7 @@ def quota(
         _of_app(flags, app, _quota_number(task, pushes), high_part, none, preview, as_json)
     elif none or high_part is not None:
         given = "--none" if none else "--high-part"
-        raise BadInput(f"{given} works on an app; add --app NAME")
+        raise BadInput(f"{given} is for an app; add --app NAME")
     elif task is None:
         raise BadInput(
             "name a task or an app: pushlane quota TASK N, or pushlane quota --app NAME N"
@@ -350,7 +350,7 @@ def _quota_number(first: str | None, second: int | None) -> int | None:
         return int(first)
     except ValueError:
         raise BadInput(
-            f"{first[:40]!r} is no number of pushes; of an app: pushlane quota --app NAME N"
+            f"{first[:40]!r} is not a number of pushes; for an app: pushlane quota --app NAME N"
         ) from None
 
 

@@ -155,7 +155,7 @@ class Remote:
         version = response.get_header(VERSION_HEADER)
         if version is None:
             raise Unreachable(
-                f"what answers at {self.url} with HTTP {response.status} is no pushlane server: "
+                f"{self.url} answers with HTTP {response.status}, and is not a pushlane server: "
                 "check the setting url"
             )
         if response.status >= 400:
@@ -181,8 +181,8 @@ class Remote:
             told = Problem("", f"the server answered with HTTP {status}", status)
         if told.type == _UNKNOWN_PATH or status == HTTPStatus.METHOD_NOT_ALLOWED:
             return PushlaneError(
-                f"the server {self.url}, of version {version}, does not know this: upgrade it, as "
-                f"this is pushlane {VERSION}"
+                f"the server {self.url}, of version {version}, does not know this operation: "
+                f"upgrade it, as this is pushlane {VERSION}"
             )
         if status == 401:
             return Unauthorized(f"{self.url}: {self._told_of_token(told.detail)}")
@@ -225,11 +225,11 @@ def _refuse_unsendable(fields: dict[str, Any]) -> None:
     """Raise BadInput for what JSON cannot hold: a number that is none, a text that is not UTF-8."""
     for name, value in fields.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise BadInput(f"{name} {value} is no number")
+            raise BadInput(f"{name} {value} is not a number")
     try:
         msgspec.json.encode(fields)
     except (TypeError, ValueError) as error:
-        raise BadInput("a text that was given is not UTF-8; this is no value to send") from error
+        raise BadInput("a text is not UTF-8, so it cannot be sent") from error
 
 
 def _in_path(name: str, value: Any) -> str:

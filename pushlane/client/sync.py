@@ -251,6 +251,6 @@ def _refuse_loop() -> None:
     except RuntimeError:
         return
     raise PushlaneError(
-        "an event loop runs here, and would stand still: use `async with Client() as client` and "
-        "`await client...`, or call this in a thread, as asyncio.to_thread does"
+        "this thread runs an event loop, which this call would block: use `async with Client() "
+        "as client` and `await client...`, or call this in a thread, as asyncio.to_thread does"
     )

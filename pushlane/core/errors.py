@@ -78,7 +78,7 @@ class UnknownFormat(PushlaneError):
     ) -> None:
         self.version = version
         cause = (
-            f"has format {version}, which a newer version of pushlane has written"
+            f"has format {version}, written by a newer version of pushlane"
             if version
             else "holds something that this version of pushlane does not read"
         )
@@ -96,8 +96,8 @@ class OutdatedFormat(UnknownFormat):
 
     def __init__(self, what: str) -> None:
         self.version = 0
-        way_out = "run release 0.2.0 until it is worked off (docs/upgrades.md, From before 0.2.0)"
-        self._set(f"{what} is in a form of before release 0.2.0", way_out, "")
+        way_out = "run release 0.2.0 until none is left (docs/upgrades.md, From before 0.2.0)"
+        self._set(f"{what} is in a form from before release 0.2.0", way_out, "")
         PushlaneError.__init__(self, f"{self.fault}: it is left as it is; {way_out}")
 
 

@@ -187,4 +187,4 @@ async def _closed(reader: LaneReader) -> None:
     try:
         await reader.close()
     except PushlaneError as error:
-        log.warning("lane %s is given back later: %s", reader.lane, error)
+        log.warning("lane %s could not be closed: %s", reader.lane, error)

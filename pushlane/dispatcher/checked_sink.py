@@ -123,16 +123,18 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
         if outcome is DELIVERED:
             continue
         if not (isinstance(outcome, Outcome) and isinstance(outcome.kind, Kind)):
-            return f"sink answered a {type(outcome).__name__} that is no outcome"
+            return f"sink answered a {type(outcome).__name__} that is not an outcome"
         if not _is_text(outcome.reason):
-            return f"sink answered a reason that is no valid text ({type(outcome.reason).__name__})"
+            return (
+                f"sink answered a reason that is not a valid text ({type(outcome.reason).__name__})"
+            )
         if not isinstance(outcome.after_s, int | float | None) or math.isnan(outcome.after_s or 0):
-            return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
+            return f"sink answered a wait that is not a number ({type(outcome.after_s).__name__})"
         if not isinstance(outcome.scope, Scope | None):
-            return f"sink answered a scope that is none ({type(outcome.scope).__name__})"
+            return f"sink answered an unknown scope ({type(outcome.scope).__name__})"
         if not isinstance(outcome.gone_at_ms, int):
             told = type(outcome.gone_at_ms).__name__
-            return f"sink answered a time of death that is no whole number ({told})"
+            return f"sink answered a time of death that is not a whole number ({told})"
     return ""
 
 

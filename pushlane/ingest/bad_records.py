@@ -77,9 +77,9 @@ class BadRecordFile:
         self._in_a_row += len(some)
         if self._in_a_row >= MOST_IN_A_ROW:
             raise BadRecords(
-                f"{self._in_a_row:,} records of {self.source} in a row cannot be pushes; {where} "
-                f"{first.why}. They are in {self.path}; fix the mapping, or leave them out "
-                "with `when`"
+                f"{self._in_a_row:,} records of {self.source} in a row cannot become pushes; "
+                f"{where} {first.why}. They are in {self.path}; fix the mapping, or leave them "
+                "out with `when`"
             )
 
     def _append(self, path: Path, some: Sequence[Bad]) -> None:
@@ -99,7 +99,9 @@ class BadRecordFile:
             finally:
                 os.close(file)
         except OSError as error:
-            raise Unreachable(f"{path} takes no bad records: {error.strerror or error}") from error
+            raise Unreachable(
+                f"{path}: bad records cannot be written: {error.strerror or error}"
+            ) from error
 
     def _line(self, bad: Bad) -> _Line:
         record, value = bad.record, bad.record.value or b""

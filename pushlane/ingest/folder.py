@@ -96,7 +96,7 @@ class FolderSource:
 
     def _found(self) -> list[Path]:
         if not self.folder.is_dir():
-            raise BadInput(f"{self.folder} is no folder; give one with files that end in .jsonl")
+            raise BadInput(f"{self.folder} is not a folder; give one with files that end in .jsonl")
         return sorted(self.folder.glob("*.jsonl"))
 
     async def _acquired(self, name: str) -> bool:

@@ -71,7 +71,7 @@ class InThread:
     def _check(self, record: Record | None, began_s: float) -> None:
         if record is not None and self._clock_s() - began_s > self._timeout_s:
             raise Hung(
-                f"the mapping's function has not come back for {self._timeout_s:g} s from "
-                f"record {record.offset} of partition {record.partition}; this process ends, "
-                "as a thread cannot be ended"
+                f"the mapping's function has not returned for {self._timeout_s:g} s, with record "
+                f"{record.offset} of partition {record.partition}; this process ends, as a "
+                "thread cannot be ended"
             )

@@ -221,16 +221,16 @@ class Ingest:
         positions = positions_of(was, levels)
         first, last = positions.lowest, positions.highest
         where = f"partition {given.partition} of {self.source.name}"
-        reset = f"begin anew with: pushlane ingest reset {self.stream.name}"
+        reset = f"start over with: pushlane ingest reset {self.stream.name}"
         if was.source_id != given.source_id:
             raise SourceChanged(
-                f"{where} was made anew since it was read up to {last:,}: its offsets begin "
-                f"again, and would be taken for known ones. If that is right, {reset}"
+                f"{where} was recreated after it was read up to {last:,}: its offsets start "
+                f"again, and would be mistaken for known ones. If that was intended, {reset}"
             )
         if is_end_new and given.high < last:
             raise SourceChanged(
                 f"{where} ends at {given.high:,}, and was read up to {last:,}: it was cut off. "
-                f"If that is right, {reset}"
+                f"If that was intended, {reset}"
             )
         if given.low > first and self.on_gap is OnGap.STOP:
             raise BadInput(

@@ -95,9 +95,9 @@ class KafkaSource:
         now = await self._topic.id()
         if now != self._id:
             raise SourceChanged(
-                f"{self.name} was made anew while it was read: its offsets begin again, and would "
-                "be taken for known ones. If that is right, begin anew with: pushlane ingest reset "
-                "STREAM"
+                f"{self.name} was recreated while it was read: its offsets start again, and "
+                "would be mistaken for known ones. If that was intended, start over with: "
+                "pushlane ingest reset STREAM"
             )
         self._thread.trouble = ""
         committed = self._thread.committed
@@ -311,7 +311,7 @@ class _Thread:
             try:
                 self._consumer.commit(offsets=there, asynchronous=False)
             except KafkaException as error:  # positions have it; only Kafka's tools do not
-                told = "what is done is not committed: %s"
+                told = "offsets of finished records are not committed: %s"
                 log.warning(told, error.args[0].str(), extra={"action": "ingest_not_committed"})
         self._consumer.incremental_unassign(list(partitions))
 
@@ -392,8 +392,8 @@ class _Thread:
         elif code == KafkaError._LOG_TRUNCATION:
             raise SourceChanged(
                 f"partition {number} of {self._place.url} was cut off behind what was read: "
-                f"{error.str()}. Its offsets would be taken for known ones; if that is right, "
-                "begin anew with: pushlane ingest reset STREAM"
+                f"{error.str()}. Its offsets would be mistaken for known ones; if that was "
+                "intended, start over with: pushlane ingest reset STREAM"
             )
         else:
             self._on_trouble(error)

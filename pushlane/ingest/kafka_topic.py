@@ -62,8 +62,9 @@ def place_of(url: str) -> Place:
     found = _URL.fullmatch(url)
     if found is None:
         raise BadInput(
-            "the source is no topic of Kafka; give kafka://HOST:PORT/TOPIC, with a comma between "
-            "several brokers; users and passwords are settings: --kafka sasl.username=NAME"
+            "the source is not a Kafka topic; give kafka://HOST:PORT/TOPIC, with a comma "
+            "between several brokers; users and passwords are settings: --kafka "
+            "sasl.username=NAME"
         )
     servers = [one if ":" in one else f"{one}:9092" for one in found[1].split(",") if one]
     return Place(",".join(servers), found[2])
@@ -78,7 +79,7 @@ def client_settings(given: Sequence[str]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not (name and equals):
-            raise BadInput(f"--kafka {name[:60]} is no NAME=VALUE, as security.protocol=ssl is")
+            raise BadInput(f"--kafka {name[:60]} is not NAME=VALUE, such as security.protocol=ssl")
         if name in _OURS:
             raise BadInput(f"--kafka {name} cannot be set: {_OURS[name]}")
         if value.startswith("@"):
@@ -96,7 +97,7 @@ def _text_of(name: str, path: Path) -> str:
     try:
         return path.read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is no text"
+        why = getattr(error, "strerror", None) or "is not text"
         raise BadInput(f"--kafka {name}: {path} cannot be read: {why}") from error
 
 
@@ -191,11 +192,12 @@ def as_ours(place: Place, error: KafkaError) -> PushlaneError:
             "deleted. Make it, or give another one"
         )
     if code in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
-        return BadInput(f"Kafka's client cannot be set up so: {text}")
+        return BadInput(f"Kafka's client does not take these options: {text}; check --kafka")
     if code in _DENIED or "SSL alert" in text:  # a broker tells of our certificate as TLS does
         return Denied(
-            f"Kafka at {place.servers} and we do not accept each other: {text}. See --kafka "
-            "security.protocol, sasl.*, ssl.*, and the ACLs of topic and group"
+            f"Kafka at {place.servers} does not accept our credentials, or we do not accept its "
+            f"certificate: {text}. Check --kafka security.protocol, sasl.*, ssl.*, and the ACLs "
+            "of topic and group"
         )
     if code == KafkaError.FENCED_INSTANCE_ID:
         return UserError(
@@ -203,5 +205,5 @@ def as_ours(place: Place, error: KafkaError) -> PushlaneError:
             "name of its pod"
         )
     if error.fatal():
-        return UserError(f"Kafka's client cannot go on: {text}")
+        return UserError(f"Kafka's client has failed: {text}; start this process again")
     return Unreachable(f"Kafka at {place.servers} does not answer as it should: {text}")

@@ -143,10 +143,10 @@ class PartitionLane:
             [last] = await reached(self.backend, task, [range(first, first + AHEAD)])
         except TaskConflict as error:
             raise Forgotten(
-                f"partition {self.partition} was not read for too long: nobody knows any more "
-                f"which records behind {self.at:,} are on the lane of task {task.id}. Begin anew "
-                f"with: pushlane ingest reset {self.stream.name}; and to leave out what the source "
-                "has by now, start with --from end"
+                f"partition {self.partition} was not read for so long that it is unknown which "
+                f"records after {self.at:,} are on the lane of task {task.id}. Start over with: "
+                f"pushlane ingest reset {self.stream.name}; to skip what the source has by now, "
+                "start with --from end"
             ) from error
         return last
 
@@ -263,7 +263,7 @@ class PartitionLane:
             await publication.publish_packed(bundles, source_of(publication.task))
         except UnknownLane as error:
             await publication.open_lane()
-            raise Unreachable(f"{error}; it is opened anew") from error
+            raise Unreachable(f"{error}; it is opened again") from error
         except Ended:
             self.position = self.position.without_task(self._behind_last)
             self._publication = None

@@ -76,9 +76,9 @@ class Lanes:
             await lane.seal()
         if len({lane.at for lane in had}) > 1:
             raise BadInput(
-                f"partition {self.main.partition} was left by a process that was killed, with some "
-                "levels ahead of others. Ingest it with the mapping of before (--change), stop "
-                "that with SIGTERM, and start with this one then"
+                f"the process that read partition {self.main.partition} was killed, and left "
+                "some levels ahead of others. Ingest with the previous mapping (--change), stop "
+                "that with SIGTERM, then start with this one"
             )
         await self.main.save()
         for lane in self.by_level.values():

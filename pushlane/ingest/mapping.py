@@ -59,7 +59,7 @@ def load_mapping(path: Path) -> Made:
     except OSError as error:
         raise BadInput(f"mapping {path} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"mapping {path} is no TOML: {error}") from error
+        raise BadInput(f"mapping {path} is not TOML: {error}") from error
     fingerprint = hashlib.sha256(raw).hexdigest()[:16]
     try:
         return compiled(given, fingerprint)
@@ -72,7 +72,9 @@ def compiled(given: Mapping[str, Any], fingerprint: str) -> Made:
     for name in given:
         if name not in _PARTS:
             near = did_you_mean(name, _PARTS)
-            raise BadInput(f"{name!r} is no part of a mapping; there are {', '.join(_PARTS)}{near}")
+            raise BadInput(
+                f"{name!r} is not a part of a mapping; the parts are {', '.join(_PARTS)}{near}"
+            )
     when = _filter(given.get("when", {}))
     if "function" in given:
         others = [name for name in given if name not in ("function", "when")]
@@ -83,11 +85,13 @@ def compiled(given: Mapping[str, Any], fingerprint: str) -> Made:
     if "recipient" not in given:
         raise BadInput('it needs recipient, such as recipient = "device"')
     if "ordered_by" in given and "collapse" in given:
-        raise BadInput("ordered_by sends every push, collapse the newest alone; leave one out")
+        raise BadInput("ordered_by sends every push, collapse only the newest; leave one out")
     if "type" in given and "type" in _fields_of(given.get("data")):
-        raise BadInput("type is the field type of data, which data gives, too; leave one out")
+        raise BadInput("type sets the field `type` of data, and data sets it, too; leave one out")
     if "ordered_by" in given and "level" in given:
-        raise BadInput("pushes of several levels go in no order; leave ordered_by or level out")
+        raise BadInput(
+            "pushes of several levels cannot be kept in order; leave ordered_by or level out"
+        )
     of = _by_fields(given, when)
     return Made(of, fingerprint, ordered="ordered_by" in given, leveled="level" in given)
 
@@ -139,7 +143,7 @@ def _level(given: str) -> Level:
     try:
         return Level(given)
     except ValueError:
-        raise BadRecord(f"has a level that is none of {', '.join(Level)}") from None
+        raise BadRecord(f"has a level that is not one of {', '.join(Level)}") from None
 
 
 _OPTIONAL = ("key", "collapse", "ordered_by", "zone")
@@ -150,7 +154,7 @@ def _object(decode: Callable[[bytes], Any], record: Record) -> dict[str, Any]:
     try:
         found = decode(record.value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRecord("is no JSON") from error
+        raise BadRecord("is not JSON") from error
     if not isinstance(found, dict):
         raise BadRecord(f"is {_kind(found)}, not a JSON object")
     return found
@@ -237,7 +241,7 @@ def _mapping(part: str, given: Any) -> Get:
     given = _fields_of(given)
     if not given:
         raise BadInput(
-            f'{part} is no table such as {part} = {{ order = "id" }}, nor a list of fields'
+            f'{part} is not a table such as {part} = {{ order = "id" }}, nor a list of fields'
         )
     getters = [(name, _getter(f"{part}.{name}", one)) for name, one in given.items()]
     as_text = text_of if part != "data" else lambda value: value
@@ -254,7 +258,7 @@ def _fields_of(given: Any) -> Mapping[str, Any]:
 def _payloads(given: Any) -> Get:
     """Return what makes payloads: each sink's is an object at a place."""
     if not isinstance(given, dict) or not given:
-        raise BadInput('payload is no table of sinks, such as payload = { fcm = "/fcm" }')
+        raise BadInput('payload is not a table of sinks, such as payload = { fcm = "/fcm" }')
     getters = [(sink, _getter(f"payload.{sink}", one)) for sink, one in given.items()]
     return lambda found: {sink: get(found) for sink, get in getters}
 
@@ -262,7 +266,7 @@ def _payloads(given: Any) -> Get:
 def _filter(given: Any) -> Callable[[Any], bool]:
     """Return what tells whether a record is wanted: each field is one of the values given."""
     if not isinstance(given, dict):
-        raise BadInput('when is no table such as when = { status = "paid" }')
+        raise BadInput('when is not a table such as when = { status = "paid" }')
     if not given:
         return lambda _: True
     wanted = [
@@ -283,7 +287,7 @@ def _by_function(given: Any, when: Callable[[Any], bool] | None) -> ToContent:
             return made
         if isinstance(made, Mapping):
             return _content_of(made)
-        raise BadRecord(f"became {type(made).__name__} of the function, not a push or None")
+        raise BadRecord(f"made the function return {type(made).__name__}, not a push or None")
 
     return of
 
@@ -292,7 +296,7 @@ def _content_of(made: Mapping[str, Any]) -> Content:
     try:
         return Content(**{"title": "", "body": "", "data": None, "expires_at_ms": 0, **made})
     except TypeError as error:
-        raise BadRecord("became fields of the function that a push does not have") from error
+        raise BadRecord("made the function return fields that a push does not have") from error
 
 
 def load_function(given: Any) -> Callable[[Record], Any]:
@@ -301,11 +305,11 @@ def load_function(given: Any) -> Callable[[Record], Any]:
 
     module, colon, name = given.partition(":") if isinstance(given, str) else ("", "", "")
     if not (module and colon and name):
-        raise BadInput('function is no "module:name", such as "shop.pushes:of_order"')
+        raise BadInput('function is not "module:name", such as "shop.pushes:of_order"')
     try:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise BadInput(f"function {given} cannot be loaded: {error}") from error
     if not callable(function):
-        raise BadInput(f"function {given} is no function")
+        raise BadInput(f"function {given} is not a function")
     return function  # type: ignore[no-any-return]

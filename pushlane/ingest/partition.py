@@ -226,7 +226,7 @@ class Partition:
                 content = with_expiry(lane.stream.expires_after_s, content, record.timestamp_ms)
                 body = _body_of(lane, record, content, record.timestamp_ms or now)
             except BadInput as error:
-                part.bad.append(Bad(record, f"is no push: {error}"))
+                part.bad.append(Bad(record, f"is not a push: {error}"))
                 continue
             part.pushes += 1
             part.collapses = part.collapses or content.collapse is not None

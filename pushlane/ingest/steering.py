@@ -42,9 +42,9 @@ async def agree(documents: DocumentStore, stream: Stream, mine: str, *, change: 
             return
         if there is not None and not change:
             raise BadInput(
-                f"stream {stream.name} is ingested with another mapping file. If this one is to "
-                "replace it, in new tasks from where each partition is, add --change; the "
-                "processes that have the other one end then"
+                f"stream {stream.name} is ingested with another mapping file. To replace it, add "
+                "--change: new tasks start where each partition is, and the processes with the "
+                "other file end"
             )
         version = None if there is None else there.version
         if await documents.put(_MAPPING, stream.place, body, version) is not None:
@@ -56,8 +56,8 @@ async def refuse_other(documents: DocumentStore, stream: Stream, mine: str) -> N
     there = await documents.get(_MAPPING, stream.place)
     if there is not None and msgspec.json.decode(there.body, type=_Mapping).fingerprint != mine:
         raise BadInput(
-            f"stream {stream.name} has another mapping file since (--change); this process ends. "
-            "Start it with that one"
+            f"stream {stream.name} has a new mapping file (--change); this process ends. Start "
+            "it again with that file"
         )
 
 
@@ -135,7 +135,9 @@ async def _reset(backend: Backend, settings: Settings, stream: Stream, level: Le
             try:
                 await lane.close_task()
             except Forgotten:
-                told = "task %s is not ended: nobody knows how many pushes it has; see: %s"
+                told = (
+                    "task %s is not closed, as it is unknown how many pushes it has; to end it: %s"
+                )
                 extra = {"action": "ingest_task_left"}
                 log.warning(told, was.task_id, f"pushlane cancel {was.task_id}", extra=extra)
             await one.save(Position(source_id="", at=0, number=lane.position.number))

@@ -101,12 +101,12 @@ class Access:
             allowed = ", ".join(sorted(self.levels))
             raise NotAllowed(f"{who} may submit at {allowed}, not at {level}")
         if self.sinks and not {*(sinks or (DEFAULT_SINK,))} <= self.sinks:
-            raise NotAllowed(f"{who} may submit to {', '.join(sorted(self.sinks))} alone")
+            raise NotAllowed(f"{who} may submit only to {', '.join(sorted(self.sinks))}")
         if self.most_quota is not None and quota > self.most_quota:
-            raise NotAllowed(f"{who} may ask for a quota up to {self.most_quota}: {quota}")
+            raise NotAllowed(f"{who} may ask for a quota up to {self.most_quota}, not {quota}")
         if self.most_per_s is not None and (rate_per_s or 0) > self.most_per_s:
             raise NotAllowed(
-                f"{who} may ask for up to {self.most_per_s:g} pushes/s: {rate_per_s:g}"
+                f"{who} may ask for up to {self.most_per_s:g} pushes/s, not {rate_per_s:g}"
             )
 
 
@@ -229,9 +229,7 @@ async def _change(documents: DocumentStore, token_id: str, edit: Callable[[Token
 async def _get(documents: DocumentStore, token_id: str) -> tuple[Token, int]:
     found = await documents.get(_KIND, token_id) if token_id else None
     if found is None:
-        raise NotFound(
-            f"there is no token {token_id[:40]!r}; `pushlane access list` shows those there are"
-        )
+        raise NotFound(f"there is no token {token_id[:40]!r}; `pushlane access list` lists them")
     return _decode(found.body), found.version
 
 

@@ -118,14 +118,14 @@ async def change_batch(documents: DocumentStore, batch_id: str, edit: Edit) -> B
     for _ in range(_TRIES):
         found = await documents.get(_KIND, batch_id)
         if found is None:
-            raise NotFound("this change is kept no longer; the audit has what was done")
+            raise NotFound("this change is no longer kept; `pushlane audit` shows what was done")
         after = edit(_decoded(found))
         body = as_json("a change of many tasks", after, Batch)
         if await documents.put(_KIND, batch_id, body, found.version) is not None:
             if not after.is_running and not after.left:
                 await _remove_tasks(documents, batch_id)
             return after
-    raise TaskConflict("this change is being written elsewhere; try again")
+    raise TaskConflict("another process is writing this change; try again")
 
 
 async def forget_batches(documents: DocumentStore, now_ms: int) -> None:

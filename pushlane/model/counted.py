@@ -57,9 +57,9 @@ def read_receipts(body: bytes) -> ReceiptBatch:
     if batch.version != VERSION:
         raise MalformedReceipts(f"receipts of version {batch.version}; this reads {VERSION}")
     if not _OUTCOMES.issuperset(batch.outcome):
-        raise MalformedReceipts("receipts with an outcome that there is not")
+        raise MalformedReceipts("receipts with an unknown outcome")
     if batch.seq and not (min(batch.seq) in _SEQS and max(batch.seq) in _SEQS):
-        raise MalformedReceipts("receipts with a seq that there is not")
+        raise MalformedReceipts("receipts with a seq out of range")
     if batch.attempt and min(batch.attempt) < 0:
-        raise MalformedReceipts("receipts with an attempt that there is not")
+        raise MalformedReceipts("receipts with an attempt out of range")
     return batch

@@ -38,7 +38,7 @@ def decode_mark(body: bytes) -> RetryMark:
         return _mark_decoder.decode(body)
     except UNREADABLE as error:
         require_known(body, _OTHERS_FORMAT, "a mark on the lane of retries")
-        raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
+        raise MalformedPush(f"{len(body)} bytes on the lane of retries are not a mark") from error
 
 
 def decode_dead(body: bytes) -> DeadPush:

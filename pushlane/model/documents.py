@@ -58,7 +58,9 @@ class DocumentStore(Protocol):
 def check_place(kind: str, name: str) -> None:
     """Raise BadInput for a kind or a name that cannot be used."""
     if not _KIND.fullmatch(kind):
-        raise BadInput(f"{kind[:40]!r} is no kind of document; use small letters and dashes")
+        raise BadInput(
+            f"{kind[:40]!r} is not a kind of document; use lower-case letters and dashes"
+        )
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
         raise BadInput(
             f"the name {name[:40]!r} of a {kind} cannot be used; take 1 to {LONGEST_NAME} "

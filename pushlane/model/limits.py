@@ -56,11 +56,13 @@ def parse_rate(given: str) -> float:
     match = _RATE.fullmatch(given.strip())
     unit_s = RATE_UNIT_S.get(match[2]) if match else None
     if match is None or unit_s is None:
-        raise ValueError("no rate; use one like 100/s, 30/min, 500/h or 9/day")
+        raise ValueError("not a rate; use one like 100/s, 30/min, 500/h or 9/day")
     try:
         return float(match[1]) / unit_s
     except ValueError:
-        raise ValueError("no rate: before the / stands no number; use one like 100/s") from None
+        raise ValueError(
+            "not a rate: there is no number before the /; use one like 100/s"
+        ) from None
 
 
 def given_rate(what: str, given: Any) -> float:
@@ -217,11 +219,11 @@ def _checked(subject: Subject, limit: Limit) -> Limit:
 def _caps(subject: Subject, by_level: Mapping[str, int]) -> dict[str, int]:
     if not isinstance(by_level, Mapping):
         raise BadInput(
-            f"recipient_a_day {shown(by_level)} is no mapping; give numbers by level, like "
+            f"recipient_a_day {shown(by_level)} is not a mapping; give numbers by level, like "
             "{'low': 2, 'all': 5}"
         )
     if by_level and subject.kind != "app":
-        raise BadInput(f"recipient_a_day is a limit of an app, and {subject} is none; use app/NAME")
+        raise BadInput(f"recipient_a_day limits an app, and {subject} is not one; use app/NAME")
     levels = (*(level.value for level in Level), ALL_LEVELS)
     caps: dict[str, int] = {}
     for given, count in by_level.items():
@@ -238,8 +240,8 @@ def _converted(subject: Subject, name: str, value: Any) -> float:
     if converted == 0:
         what = subject.name if subject.kind == "task" else "TASK"
         raise BadInput(
-            f"{name} 0 would let nothing of {subject} go; to stop a task: pushlane pause {what}; "
-            "to take a limit away give none"
+            f"{name} 0 would send nothing of {subject}; to stop a task: pushlane pause {what}; "
+            "to remove a limit, give none"
         )
     return converted
 
@@ -307,7 +309,7 @@ async def app_share(documents: DocumentStore, app: str) -> Limit:
 
 def _require_name(app: str) -> None:
     if not text("app", app):
-        raise BadInput(f"app is empty; name who sends, or {EVERY_APP!r} for every app")
+        raise BadInput(f"app is empty; give its name, or {EVERY_APP!r} for every app")
 
 
 _UNIX_DAY = datetime(1970, 1, 1).toordinal()

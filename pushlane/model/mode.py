@@ -68,6 +68,6 @@ async def refuse_read_only(documents: DocumentStore) -> None:
     if mode is not None:
         why = f": {mode.reason}" if mode.reason else ""
         raise NotNow(
-            f"nothing may be changed now, as {mode.by} has said{why}; to allow changes again: "
-            "pushlane access read-only off"
+            f"changes are forbidden now: {mode.by} set the read-only mode{why}; to allow them "
+            "again: pushlane access read-only off"
         )

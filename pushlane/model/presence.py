@@ -246,7 +246,7 @@ def decode_all(bodies: Iterable[bytes]) -> list[Process]:
         try:
             processes.append(_decoder.decode(body))
         except _UNREADABLE:
-            told = "a process of a newer version is there, of which this one cannot read more"
+            told = "a process of a newer version runs, and this one cannot read what it reports"
             log.warning(told, extra={"action": "format_unknown"})
     return sorted(processes, key=lambda process: (process.started_at_ms, process.id))
 

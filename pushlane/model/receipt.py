@@ -100,7 +100,7 @@ def decode_receipts(body: bytes) -> ReceiptBatch:
         batch = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         require_known(body, VERSION, _WHAT)
-        raise MalformedReceipts(f"{len(body)} bytes of the receipts log are no batch") from error
+        raise MalformedReceipts(f"{len(body)} bytes of the receipts log are not a batch") from error
     if batch.version > VERSION:
         raise UnknownFormat(batch.version, _WHAT)
     columns = [getattr(batch, name) for name in _COLUMNS]

@@ -165,8 +165,8 @@ def scope_of(app: str = "", sink: str = "") -> SuppressionScope:
     name = app or sink
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise BadInput(
-            f"{name[:40]!r} is no name of an app or a sink; "
-            f"take at most {_LONGEST_NAME} printable characters"
+            f"{name[:40]!r} is not a name of an app or a sink; use at most {_LONGEST_NAME} "
+            "printable characters"
         )
     if not name:
         return EVERYWHERE

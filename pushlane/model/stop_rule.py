@@ -62,7 +62,7 @@ def read_stop_rule(text: str) -> StopRule | None:
 def parse_stop_rule(text: str) -> StopRule | None:
     """Return the rule in a text like `50% of the first 1000`, None for `off`. Raises BadInput."""
     if not isinstance(text, str):
-        raise BadInput(f"stop-if-dead {text!r} is no text; write {EXAMPLES}")
+        raise BadInput(f"stop-if-dead {text!r} is not a text; write {EXAMPLES}")
     if text == OFF:
         return None
     found = _RULE.fullmatch(text.strip())

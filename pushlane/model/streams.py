@@ -113,8 +113,8 @@ def check_name(name: str) -> str:
     """Return a name for a new stream. Raises BadInput."""
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"{name[:40]!r} is no name for a stream; take 1 to 64 letters, digits, dots, dashes "
-            "and underscores, the first a letter or a digit"
+            f"{name[:40]!r} is not a name for a stream; use 1 to 64 letters, digits, dots, "
+            "dashes and underscores, the first a letter or a digit"
         )
     return name
 
@@ -149,7 +149,9 @@ async def change_stream(
         if after == before:
             return before, after
         if found is None and len(await documents.list(_KIND)) >= MOST_STREAMS:
-            raise BadInput(f"there are {MOST_STREAMS:,} streams, and no more may be; end some")
+            raise BadInput(
+                f"there are {MOST_STREAMS:,} streams already, the most allowed; end some"
+            )
         body = as_json(f"stream {place}", after, Stream)
         version = found.version if found else None
         if await documents.put(_KIND, place, body, version) is not None:
@@ -160,7 +162,7 @@ async def change_stream(
 def existing(stream: Stream | None) -> Stream:
     """Return a stream that has to be there. Raises NotFound."""
     if stream is None:
-        raise NotFound("the stream was ended meanwhile; make it anew, and try again")
+        raise NotFound("the stream was ended meanwhile; make it again, then try again")
     return stream
 
 

@@ -183,7 +183,7 @@ async def _change(
         version = found.version if found else None
         if await documents.put(_KIND, target, body, version) is not None:
             return
-    raise TaskConflict("what is kept of the target is being changed elsewhere; try again")
+    raise TaskConflict("another process is changing what is stored about this target; try again")
 
 
 def _read(body: bytes) -> TargetHistory:

@@ -120,7 +120,7 @@ def refuse_readable(task_id: str, body: bytes) -> None:
     """Raise InvalidChange for a task that can be read, and so can be cancelled and forgotten."""
     with suppress(UnknownFormat):
         decode(task_id, body)
-        raise InvalidChange(f"task {task_id} can be read: it is cancelled and forgotten as others")
+        raise InvalidChange(f"task {task_id} can be read: cancel and forget it as any other task")
 
 
 def faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]:

@@ -251,7 +251,7 @@ def reschedule(times: NewTimes, at_ms: int) -> Edit:
 
 
 _NO_HOURS = (
-    "a time zone says nothing without quiet hours; add --quiet 22:00-08:00, or leave the zone out"
+    "a time zone has no effect without quiet hours; add --quiet 22:00-08:00, or leave the zone out"
 )
 T = TypeVar("T")
 
@@ -285,7 +285,10 @@ def expire(expires_at_ms: int) -> Edit:
 def lane_reopened(task: Task) -> Task:
     if task.state.is_terminal:
         return task
-    return replace(task, reason="its lane was missing: opened anew, what was on it is lost")
+    return replace(
+        task,
+        reason="its lane was missing: a new one was opened, and what was on the old one is lost",
+    )
 
 
 def stalled(at_ms: int) -> Edit:

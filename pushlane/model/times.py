@@ -200,7 +200,7 @@ def given_since_ms(what: str, value: Any, now_ms: int) -> int:
         return parse_since(value, now_ms)
     since_ms = moment_ms(what, -value if isinstance(value, timedelta) else value, now_ms)
     if not 0 <= since_ms <= now_ms:
-        raise BadInput(f"{what} {shown(value)} is no time that has passed; give an earlier one")
+        raise BadInput(f"{what} {shown(value)} is not in the past; give an earlier time")
     return since_ms
 
 

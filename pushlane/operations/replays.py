@@ -111,7 +111,9 @@ def _refuse_over_bounds(at: Session, task: Task) -> None:
             who, level=task.level, sinks=task.sinks, quota=task.quota, rate_per_s=None
         )
     except NotAllowed as error:
-        raise NotAllowed(f"{error}: the new task would be as task {task.id} is") from None
+        raise NotAllowed(
+            f"{error}: the new task would have the settings of task {task.id}"
+        ) from None
     if access.most_per_s is not None:
         raise NotAllowed(
             f"the new task of task {task.id} would have no limit on its rate, and {who} may ask "

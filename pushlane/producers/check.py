@@ -168,7 +168,7 @@ async def _checked(
         raise BadInput(f"{source.name} has no rows: there is nothing to submit")
     if accepted == 0:
         raise BadInput(
-            f"no row of {source.name} can be used; {listed} says why of each. Its columns are: "
+            f"no row of {source.name} can be used; {listed} says why for each. Its columns are: "
             f"{shown_columns(source)}"
         )
     counts = accepted, rejects.count, rejects.empty
@@ -193,7 +193,9 @@ def _chunks(
                 yield chunk
                 chunk = []
     except OSError as error:
-        raise BadInput(f"{source.name} cannot be read on: {error.strerror or error}") from error
+        raise BadInput(
+            f"{source.name} cannot be read any further: {error.strerror or error}"
+        ) from error
     if chunk:
         yield chunk
 

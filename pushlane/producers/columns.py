@@ -53,8 +53,8 @@ def address_columns(options: TaskOptions) -> dict[str, str]:
         columns[sink] = column
     if "" in columns and all(sink in columns for sink in options.chain):
         raise BadInput(
-            f"address {columns['']!r} is for no sink, since each of the task's has its own; leave "
-            "it out"
+            f"address {columns['']!r} is not used, since each sink of the task has its own; "
+            "leave it out"
         )
     return columns
 
@@ -64,7 +64,7 @@ def require_sink(sink: str, chain: Sequence[str], what: str) -> None:
     if sink not in chain:
         named = repr(sink) if SINK_NAME.fullmatch(sink) else "something"  # perhaps an address
         raise BadInput(
-            f"{what} is for {named}, which is no sink of the task; its sinks are: "
+            f"{what} is for {named}, which is not a sink of the task; its sinks are: "
             f"{', '.join(chain)}{did_you_mean(sink, chain)}"
         )
 
@@ -120,7 +120,7 @@ def given_addresses(address: Any, chain: Sequence[str]) -> dict[str, str] | None
         require_sink(str(sink), chain, "an address of a push")
     found = {sink: address_text(value) for sink, value in by_sink.items()}
     if None in found.values():
-        raise BadInput(f"an address of a push is no {_KINDS}; give one of these by sink")
+        raise BadInput(f"an address of a push is not a {_KINDS}; give one of these by sink")
     if not any(found.get(sink, found.get("", "the recipient")) for sink in chain):
         raise BadInput("a push has no address for any sink of its task; give one, or leave it out")
     return {sink: text or "" for sink, text in found.items()}

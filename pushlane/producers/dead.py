@@ -130,7 +130,7 @@ def task_of_push(push: str) -> str:
     """Return the task in a push's id. Raises BadInput when it is no id of a push."""
     task, dash, seq = push.rpartition("-")
     if not (task and dash and seq.isascii() and seq.isdigit()):
-        raise BadInput(f"{push!r} is no push; give TASK-SEQ, as `pushlane dead list` shows it")
+        raise BadInput(f"{push!r} is not a push; give TASK-SEQ, as `pushlane dead list` shows it")
     return task
 
 
@@ -302,8 +302,8 @@ _Readable = list[tuple[DeadLetter, Push]]
 
 _MARKED_AT_ONCE = 10_000
 _MALFORMED = (
-    "they are damaged, or were written by something else: they stay, and can be looked at by "
-    "`pushlane dead show TASK-SEQ --reveal`, or purged"
+    "they are damaged, or were written by something else: they stay; see them with `pushlane "
+    "dead show TASK-SEQ --reveal`, or purge them"
 )
 
 
@@ -455,7 +455,7 @@ class DeadRetry:
 
     async def _known(self, task_id: str) -> Task:
         if task_id == NO_TASK:
-            raise BadInput("they are no pushes of any task: they can only be purged")
+            raise BadInput("they belong to no task: they can only be purged")
         task = await self.backend.registry.get(task_id)
         if task.id != task_id:
             raise UnknownTask(f"task {task_id} is no longer kept: they can only be purged")

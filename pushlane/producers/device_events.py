@@ -54,7 +54,7 @@ class PushEvent:
         task_id, _, seq = self.push_id.rpartition("-")
         is_number = seq.isascii() and seq.isdigit() and len(seq) <= len(str(MAX_SEQ))
         if not (task_id and is_number and 1 <= int(seq) <= MAX_SEQ):
-            raise BadInput("push_id is no id of a push; give TASK-SEQ, as its sink was given it")
+            raise BadInput("push_id is not the id of a push; give TASK-SEQ, as the sink got it")
         known = [event.value for event in Event]
         if self.event not in known:
             word = self.event if isinstance(self.event, str) else ""

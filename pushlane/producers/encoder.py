@@ -209,7 +209,7 @@ def _not_encodable(names: Sequence[str], values: Sequence[Any], misfit: str) -> 
     for name, value in zip(names, values, strict=True):
         if isinstance(value, str) and not is_encodable(value):
             return BadRow(f"holds text in {name!r} that is {misfit}")
-    return BadRow("holds a value that a push cannot carry")
+    return BadRow("holds a value that cannot be sent in a push")
 
 
 def _too_large(push: Push, packed: bytes, limits: PayloadLimits) -> BadRow | None:

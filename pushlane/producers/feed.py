@@ -194,7 +194,7 @@ class FedTask:
             await publication.publish(bodies, source_of(self.task))
         except UnknownLane as error:
             await publication.open_lane()
-            raise Unreachable(f"{error}; it is opened anew") from error
+            raise Unreachable(f"{error}; it is opened again") from error
         if any(one.collapses for one in some):
             await announce(self.backend, self.task, bodies)
         await self._hold_if_late()  # the leader may have sealed it without these

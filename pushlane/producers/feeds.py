@@ -134,8 +134,8 @@ class Feeds:
                 return await asyncio.shield(known.coming)
         except TimeoutError:
             raise Unreachable(
-                f"the push was not on its lane after {ANSWER_S:g} s, and may come there yet; send "
-                "it again with the same key"
+                f"the push was not on its lane after {ANSWER_S:g} s, but may still arrive there; "
+                "send it again with the same key"
             ) from None
         except Lost as error:
             raise Unreachable(f"{error}; send the push again with the same key") from error
@@ -166,8 +166,8 @@ class Feeds:
         """Raise for a push that could not be on its lane soon."""
         if self._in_flight >= MOST_IN_FLIGHT or self._bytes >= MOST_BYTES_IN_FLIGHT:
             raise BufferFull(
-                f"{self._in_flight:,} pushes wait for the broker here, and no more may; send it "
-                "again, here or to another process"
+                f"{self._in_flight:,} pushes wait for the broker in this process, the most it "
+                "takes; send it again, here or to another process"
             )
         feed = self._feeds.get((stream.app, stream.name))
         if feed is not None and feed.trouble:
@@ -197,7 +197,7 @@ class Feeds:
                             await share_limits(self._backend, stream)
             except PushlaneError as error:
                 extra = {"action": "streams_unseen"}
-                log.warning("streams cannot be looked at: %s", error, extra=extra)
+                log.warning("streams cannot be read: %s", error, extra=extra)
 
 
 def _named(streams: list[Stream], name: str, apps: Collection[str] | None) -> list[Stream]:

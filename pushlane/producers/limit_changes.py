@@ -137,7 +137,9 @@ async def _task_named(backend: Backend, given: str, otherwise: BadInput) -> Subj
         others |= {task.app: f"app/{task.app}" for task in page.tasks}
         near = nearest(given, others)
         hint = f"; did you mean {others[near]!r}?" if near else ""
-        raise UnknownTask(f"{error}; of an app or a sink: app/NAME, sink/NAME{hint}") from error
+        raise UnknownTask(
+            f"{error}; for an app or a sink give app/NAME or sink/NAME{hint}"
+        ) from error
 
 
 async def limit_in_use(backend: Backend, subject: Subject) -> LimitInUse:

@@ -37,7 +37,7 @@ class ParquetRows:
         except _BROKEN as error:
             if _is_the_disks(error):
                 raise
-            raise BadInput(f"{self.name} is broken after row {done}; write it anew") from error
+            raise BadInput(f"{self.name} is damaged after row {done}; write it again") from error
 
     def _open(self) -> pq.ParquetFile:
         try:

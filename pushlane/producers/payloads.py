@@ -35,8 +35,8 @@ def check_payload(options: TaskOptions) -> None:
     for sink, block in blocks.items():
         if not isinstance(block, Mapping) and _only_field(block) is None:
             raise BadInput(
-                f"the payload's block {sink or OTHERS!r} is no JSON object, nor one {{field}} that "
-                "holds one"
+                f"the payload's block {sink or OTHERS!r} is neither a JSON object nor one "
+                "{field} that holds one"
             )
 
 
@@ -75,7 +75,7 @@ def given_payloads(payload: Any, chain: Sequence[str]) -> dict[str, Any] | None:
         return None
     blocks = _blocks(payload, chain)
     if not all(isinstance(block, Mapping) for block in blocks.values()):
-        raise BadInput(f"the payload of a push is no mapping for each sink, or for {OTHERS!r}")
+        raise BadInput(f"the payload of a push is not a mapping for each sink, or for {OTHERS!r}")
     return blocks
 
 
@@ -101,7 +101,7 @@ def _block(sink: str, block: Any, names: Sequence[str]) -> _Render:
     render = _compiled(block, names)
     if isinstance(block, Mapping):
         return render
-    no_object = BadRow(f"makes no JSON object of the payload's block {sink or OTHERS!r}")
+    no_object = BadRow(f"does not make a JSON object of the payload's block {sink or OTHERS!r}")
 
     def read(values: Sequence[Any]) -> Any:
         found = render(values)

@@ -163,7 +163,7 @@ def _zone(task: Task, given: Any) -> str:
     found = text("zone of a push", given)
     if not task.quiet:
         raise BadInput(
-            "zone of a push says nothing without quiet hours; make the producer with "
+            "zone of a push has no effect without quiet hours; make the producer with "
             "quiet='22:00-08:00', or leave the zone out"
         )
     return find_zone(found).key

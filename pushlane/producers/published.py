@@ -107,6 +107,6 @@ def refuse_outdated(task: Task) -> None:
     if not task.bundle:
         raise TaskConflict(
             f"task {task.id} was begun by a version of pushlane before 0.2.0, in messages that "
-            "this one does not know again: end its submit with release 0.2.0, or cancel the task "
-            "and submit all of it under a new key"
+            "this version does not recognise: end its submit with release 0.2.0, or cancel the "
+            "task and submit all of it under a new key"
         )

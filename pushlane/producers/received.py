@@ -93,7 +93,7 @@ class BadLine(BadInput):
     def __init__(self, line: int, safe: int, why: str) -> None:
         self.line = line
         self.safe = safe
-        super().__init__(f"line {line} is no push: {why}. Lines up to {safe} are safe")
+        super().__init__(f"line {line} is not a push: {why}. Lines up to {safe} are safe")
 
 
 class LineGap(TaskConflict):
@@ -155,9 +155,7 @@ class Receiving:
 
         A question takes a moment, which is waited for: two who publish under one name are refused.
         """
-        busy = (
-            f"lines of task {self.task.id} are being received elsewhere; wait for the end of that"
-        )
+        busy = f"another request is sending lines of task {self.task.id}; wait for it to end"
         lease = submit_lease(self.task.id)
         guard = LeaseGuard(self.backend.lease, lease, busy, asyncio.sleep, waits=waits)
         try:
@@ -344,4 +342,4 @@ def why_no_push(error: Exception) -> str:
         return str(error)
     if isinstance(error, msgspec.ValidationError):
         return str(error)
-    return "it is no JSON object on one line"
+    return "it is not a JSON object on one line"

@@ -77,8 +77,8 @@ async def clone(
     task = await backend.registry.get(task_id)
     if task.total is None:
         raise InvalidChange(
-            f"task {task.id} is not submitted completely: there is no whole to clone; replay what "
-            f"there is with: pushlane replay {task.id} --since 1h"
+            f"task {task.id} is not submitted completely, so it cannot be cloned; replay what "
+            f"there is: pushlane replay {task.id} --since 1h"
         )
     return await replay(backend, settings, task.id, 0, begun=begun)
 
@@ -116,7 +116,7 @@ async def replay(
         total = publication.published
         return ReplayedTask(await retried(partial(publication.seal, total)), total, empty)
 
-    busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
+    busy = f"another process is running the replay into task {new.id}; wait for it to end"
     guard = LeaseGuard(backend.lease, submit_lease(new.id), busy, sleep)
     return await guard.run(publish, lambda: None)
 

@@ -131,8 +131,8 @@ def _rate(given: Any) -> float | None:
 def _above_0(name: str, value: float) -> float:
     if value == 0:
         raise BadInput(
-            f"{name} 0 would let nothing of the task go; to have it wait until it is resumed, "
-            "submit it --paused (`paused=True`)"
+            f"{name} 0 would send nothing of the task; to hold it until you resume it, submit it "
+            "--paused (`paused=True`)"
         )
     return value
 

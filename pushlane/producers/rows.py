@@ -173,7 +173,7 @@ class CsvRows:
             if header == ["sep=", ""]:  # how Excel is told the delimiter
                 header = next(reader, [])
         except csv.Error as error:
-            raise BadInput(f"{self.name}:1 is no CSV header; check the file's format") from error
+            raise BadInput(f"{self.name}:1 is not a CSV header; check the file's format") from error
         line = f"{self.name}:{max(reader.line_num, 1)}"
         for number, column in enumerate(header, start=1):
             if not column.isascii() and not is_encodable(column):

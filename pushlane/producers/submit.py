@@ -207,8 +207,8 @@ def refuse_spooling(request: SubmitRequest) -> None:
     }
     if names := [name for name, is_asked in asked.items() if is_asked]:
         raise BadInput(
-            f"{', '.join(names)} cannot be kept to by way of a spool: what `pushlane spool send` "
-            "sends runs at once, whole and without a limit; leave --spool out, or these"
+            f"{', '.join(names)} cannot be used with --spool: what `pushlane spool send` sends "
+            "runs at once, whole and without a limit; leave --spool out, or these"
         )
 
 

@@ -241,7 +241,7 @@ def _pages(source: RowSource, column: str, read: ReadValue) -> Generator[ValuePa
 def usable_value(value: str) -> str:
     """Return a value as pushes have it. Raises BadInput when no push can have such a value."""
     if not (usable := usable_text(value) if isinstance(value, str) else ""):
-        raise BadInput("this is no value that a push can have; give a text that is not empty")
+        raise BadInput("no push can have this value; give a text that is not empty")
     return usable
 
 

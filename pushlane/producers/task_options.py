@@ -48,16 +48,16 @@ def read_payload(text: str, what: str) -> dict[str, Any]:
         found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{what} is no JSON: {place}: {error.msg}") from error
+        raise BadInput(f"{what} is not JSON: {place}: {error.msg}") from error
     except RecursionError as error:
         raise BadInput(f"{what} is nested too deeply") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{what} is no JSON object; give one with a block for each sink")
+        raise BadInput(f"{what} is not a JSON object; give one with a block for each sink")
     return found
 
 
 def _no_number(word: str) -> None:
-    raise BadInput(f"a payload holds {word}, which JSON has not; leave it out")
+    raise BadInput(f"a payload holds {word}, which JSON does not have; leave it out")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def delimiter_of(given: Any) -> str:
     if len(found) != 1 or found in '"\r\n\0':
         words = ", ".join(_DELIMITERS)
         hint = did_you_mean(found, _DELIMITERS)
-        raise BadInput(f"delimiter {shown(given)} is no character; use one, or {words}{hint}")
+        raise BadInput(f"delimiter {shown(given)} is not a character; use one, or {words}{hint}")
     return found
 
 
@@ -162,7 +162,7 @@ class TextFile:
 
     def _broken(self, place: str = "") -> BadInput:
         return BadInput(
-            f"{self.name} is packed with gzip, and broken or cut off{place}; make or copy it anew"
+            f"{self.name} is packed with gzip, and damaged or cut off{place}; make or copy it again"
         )
 
     @contextmanager

@@ -165,11 +165,11 @@ def _validate_sinks(sinks: Sequence[str]) -> None:
         if not SINK_NAME.fullmatch(name):
             shown = name.partition(":")[0][:40]  # of an URL nothing more: it may hold a token
             raise BadInput(
-                f"sink {shown!r} is no name of one: it has up to 32 lower-case letters, digits, - "
-                "and _, and begins with a letter; the settings say what a sink is"
+                f"sink {shown!r} is not a name: give up to 32 lower-case letters, digits, - and "
+                "_, beginning with a letter; the settings say what the sink is"
             )
         if sinks.count(name) > 1:
-            raise BadInput(f"sink {name!r} is a fallback that comes back to itself; name it once")
+            raise BadInput(f"sink {name!r} falls back on itself; name it once")
     if len(sinks) > _MOST_SINKS:
         raise BadInput(f"{len(sinks)} sinks; a task may have {_MOST_SINKS}: leave some out")
 
@@ -183,7 +183,7 @@ def _validate_together(options: TaskOptions) -> None:
     if options.on_unknown is not None and options.delivery != DeliveryMode.ONCE:
         raise BadInput(
             f"on_unknown {options.on_unknown} cannot be given with delivery {options.delivery}: "
-            "it says what becomes of pushes of delivery `once` alone; leave one of the two out"
+            "it is only for delivery `once`; leave one of the two out"
         )
 
 
@@ -196,7 +196,7 @@ def _validate_times(options: TaskOptions, now_ms: int) -> None:
     uses = (options.quiet, options.not_before_column, options.expires_column)
     if (options.zone or options.zone_column) and not any(uses):
         raise BadInput(
-            "a time zone says nothing without quiet hours or a column of times; add --quiet "
+            "a time zone has no effect without quiet hours or a column of times; add --quiet "
             "22:00-08:00, --not-before-column or --expires-column, or leave the zone out"
         )
     start_ms, expires_at_ms = options.not_before_ms, options.expires_at_ms

@@ -366,8 +366,8 @@ def load(flags: Mapping[str, Any] | None = None) -> Settings:
             raise _bad_setting(
                 "task_retention_s",
                 given["task_retention_s"],
-                f"a task has to be kept for as long as {name}={needed_s:.0f} needs it: raise this "
-                "one, or lower that",
+                f"a task has to be kept for at least {name}={needed_s:.0f}: raise this setting, "
+                f"or lower {name}",
             )
     for name, text in transport_problems(settings):
         raise _bad_setting(name, given[name], text)
@@ -403,7 +403,7 @@ def _in_file() -> dict[str, Any]:
             found = tomllib.load(file)
     except FileNotFoundError as error:
         if named:
-            raise BadInput(f"there is no file of settings {named}") from error
+            raise BadInput(f"there is no settings file {named}") from error
         return {}
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
@@ -428,7 +428,7 @@ def _converted(name: str, given: _Given) -> Any:
         table = next(iter(given.value), "NAME")
         raise BadInput(
             f"setting sink (from {given.origin}) is a text; a sink with a name is a table "
-            f"[sinks.{table}]: write sinks, not sink"
+            f"[sinks.{table}]: write `sinks`, not `sink`"
         )
     try:
         parsed = _parsed(given.value, kind)

@@ -78,7 +78,7 @@ def unfit(name: str, value: Any, kind: Any) -> str:
     is_, fits = kind_of(value), expected(kind)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if fits.startswith("one of") and isinstance(value, str):
-        return f"{name} is none of the words there are; give {fits}"
+        return f"{name} is not one of its words; give {fits}"
     is_out_of_range = fits.startswith(is_) or (is_number and fits.startswith("a number"))
     return f"{name} is {'out of range' if is_out_of_range else is_}; give {fits}"
 
@@ -213,8 +213,8 @@ def _read_sink(name: str, table: Any, origin: str) -> SinkSettings:
     where = f"sink {name!r} (from {origin})"
     if not SINK_NAME.fullmatch(name):
         raise BadInput(
-            f"{where}: a name has 1 to 32 small letters, digits, dashes and underscores, begins "
-            "with a letter, and does not end in -later or -dead"
+            f"{where}: a name has 1 to 32 lower-case letters, digits, dashes and underscores, "
+            "begins with a letter, and does not end in -later or -dead"
         )
     if name == DEFAULT_SINK:
         raise BadInput(f"{where}: the sink `default` is the setting `sink`; give this one a name")
@@ -262,7 +262,7 @@ def _file_text(sink: str, option: str, path: str) -> str:
     try:
         text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadInput(f"sink {sink}: {option} {path} cannot be read: {why}") from error
     if not text:
         raise BadInput(f"sink {sink}: {option} {path} is empty")

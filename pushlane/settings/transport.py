@@ -170,7 +170,7 @@ def _of_issuer(settings: Settings) -> Iterator[Problem]:
         yield "oidc_scope", "it needs openid: without it the issuer does not name the user"
     for name in ("oidc_audience", "oidc_roles"):
         if not getattr(settings, name):
-            yield "oidc_issuer", f"it needs {name}: without one nobody's tokens can be taken"
+            yield "oidc_issuer", f"it needs {name}: without it no token can be accepted"
 
 
 def is_loopback(host: str) -> bool:

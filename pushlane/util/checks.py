@@ -52,7 +52,7 @@ async def fact_of(question: Awaitable[T], within_s: float, who: str = "it") -> F
     except PushlaneError as error:
         return Fact(why_not=str(error))
     except TimeoutError:
-        return Fact(why_not=f"{who} gives no answer within {within_s:g} s")
+        return Fact(why_not=f"{who} does not answer within {within_s:g} s")
 
 
 class Remark(NamedTuple):
@@ -117,7 +117,7 @@ def examined(checks: Iterable[Check[F]], facts: F) -> Examination:
             result.skipped[check.name] = str(reason)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             kind = type(error).__name__
-            result.skipped[check.name] = f"what was answered has another form ({kind})"
+            result.skipped[check.name] = f"the answer has an unexpected form ({kind})"
         else:
             if len(result.findings) == before:
                 result.passed.append(check.name)
@@ -160,8 +160,8 @@ def outside(
         what = f"{name} is {found or 'unknown'}; it has to be {lowest} or later"
         yield Remark("error", what, f"upgrade {name}")
     elif numbers[: len(tried)] > tried:
-        what = f"{name} is {found}; nothing over {highest} was tried"
-        yield Remark("warning", what, f"use {name} {highest}, or a later pushlane that tried it")
+        what = f"{name} is {found}; versions after {highest} are not tested"
+        yield Remark("warning", what, f"use {name} {highest}, or a pushlane that is tested with it")
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -67,7 +67,9 @@ def _within(
     hint: str,
 ) -> NumberT:
     if found is None:
-        raise BadInput(f"{what} {shown(value)}{of} is no {kind}; use one {_span(low, high)}{hint}")
+        raise BadInput(
+            f"{what} {shown(value)}{of} is not a {kind}; use one {_span(low, high)}{hint}"
+        )
     if problem := _outside(found, low, high):
         raise BadInput(f"{what} {shown(found)}{of} {problem}{hint}")
     return found
@@ -96,7 +98,9 @@ def text(what: str, value: Any) -> str:
     try:
         found.encode()
     except UnicodeEncodeError as error:
-        raise BadInput(f"{what} holds a character that UTF-8 cannot; leave it out") from error
+        raise BadInput(
+            f"{what} holds a character that UTF-8 cannot encode; leave it out"
+        ) from error
     return found
 
 
@@ -136,8 +140,8 @@ def seconds(what: str, value: Any, low: float, high: float | None = None, *, of:
     found = _number(value)
     if found is None:
         raise BadInput(
-            f"{what} {shown(value)}{of} is no duration; give seconds, a timedelta, or a text like "
-            "'2h' or '1d12h'"
+            f"{what} {shown(value)}{of} is not a duration; give seconds, a timedelta, or a text "
+            "like '2h' or '1d12h'"
         )
     if problem := _outside(found, low, high):
         raise BadInput(f"{what} {shown(found)}{of} {problem} s")
@@ -163,7 +167,7 @@ def moment_ms(
         found = read(value) if read else None
     if found is None:
         raise BadInput(
-            f"{what} {shown(value)} is no time; give whole Unix milliseconds, a datetime, a "
+            f"{what} {shown(value)} is not a time; give whole Unix milliseconds, a datetime, a "
             "timedelta from now on, or a text like '2h' or '2030-01-31T18:00+01:00'"
         )
     return found

@@ -39,8 +39,8 @@ class Overtaken(UserError):
         self.present = present
         self.tag = tag
         super().__init__(
-            f"{subject} is not as you saw it: somebody has changed it since; look at how it is "
-            "now, and if the change is still right send it with the ETag of now"
+            f"{subject} has changed since you read it; read it again, and if your change is "
+            "still right, send it with the new ETag"
         )
 
 
@@ -72,7 +72,8 @@ class NeedsBackend(UserError):
     def __init__(self, url: str, instead: str = "") -> None:
         super().__init__(
             f"this cannot be done through the server {url}: it needs the broker or the store "
-            f"itself; {instead}unset PUSHLANE_URL (setting url), and run it where these are"
+            f"itself; {instead}unset PUSHLANE_URL (setting url), and run it where it can reach "
+            "them"
         )
 
 
@@ -122,8 +123,8 @@ class Unstorable(PushlaneError):
     def __init__(self, what: str, place: str = "") -> None:
         where = f" in its field {place}" if place else ""
         super().__init__(
-            f"{what} is not written, as it could not be read back{where}: this is a fault of this "
-            "process, not of what is stored, which is as it was; please report it"
+            f"{what} was not written, as it could not be read back{where}: this is a defect in "
+            "pushlane; what is stored is unchanged; please report it"
         )
 
 

@@ -225,8 +225,8 @@ class WatchedFile:
                 text = file.read(_MOST_BYTES).decode().strip()
         except (OSError, ValueError) as error:
             raise BadInput(
-                f"{self.setting} {self.path} cannot be read ({type(error).__name__}): give a file "
-                "of text that this user may read"
+                f"{self.setting} {self.path} cannot be read ({type(error).__name__}): give a "
+                "text file that this user may read"
             ) from error
         if not text:
             raise BadInput(f"{self.setting} {self.path} is empty: write the secret into it")

@@ -155,15 +155,15 @@ def tls_refusal(error: ssl.SSLError, host: str, files: TlsFiles) -> str:
         return _of_certificate(error, host, files)
     reason = (error.reason or "").upper()
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-        return f"it asks for a certificate of ours: set {service}_cert_file and {service}_key_file"
+        return f"it asks for a client certificate: set {service}_cert_file and {service}_key_file"
     if "UNKNOWN_CA" in reason or "BAD_CERTIFICATE" in reason or "CERTIFICATE" in reason:
         return (
-            f"it does not accept our certificate {files.cert_file} ({reason}): give one of an "
-            f"authority that it trusts, which has not expired, in {service}_cert_file"
+            f"it does not accept our certificate {files.cert_file} ({reason}): give one that has "
+            f"not expired, from an authority that it trusts, in {service}_cert_file"
         )
     if reason in NOT_TLS:
         return _NO_TLS
-    return f"TLS with it fails ({reason or type(error).__name__}): look into its log"
+    return f"the TLS handshake fails ({reason or type(error).__name__}): look at its log"
 
 
 def _of_certificate(error: ssl.SSLCertVerificationError, host: str, files: TlsFiles) -> str:

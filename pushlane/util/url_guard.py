@@ -282,8 +282,8 @@ class HostList:
             host = None
         if host is None or not _NAME.fullmatch(host) or re.search(r"[/:@?#%\\\s]", name):
             raise BadInput(
-                f"{entry!r} is no host: give names (hooks.example.com, *.example.com), addresses "
-                "or networks (10.1.0.0/16), without scheme, port and path"
+                f"{entry!r} is not a host: give names (hooks.example.com, *.example.com), "
+                "addresses or networks (10.1.0.0/16), without scheme, port and path"
             )
         (self._hosts if name == entry else self._endings).add(host)
 
@@ -338,4 +338,4 @@ def _unknown(reason: str, host: str) -> UnknownHost:
 
 def _refused(reason: str, host: str, option: str) -> RefusedUrl:
     told = reason.replace("its URL", f"the URL of host {host}", 1)
-    return RefusedUrl(reason, f"{told}; if it is meant, open it with `{option}`")
+    return RefusedUrl(reason, f"{told}; if that is intended, allow it with `{option}`")

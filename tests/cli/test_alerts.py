@@ -95,7 +95,7 @@ def test_one_look_without_a_store_fails_and_says_how_to_make_one(command, add):
 def test_hosts_that_are_allowed_have_to_be_hosts(command):
     ran = command("alerts", "run", "--once", "--allow", "https://hooks.example.com")
     assert ran.exit_code == 1
-    assert "is no host: give names" in ran.stderr
+    assert "is not a host: give names" in ran.stderr
 
 
 def test_a_webhook_inside_the_network_is_told_only_where_that_is_allowed(command, add, store):
@@ -103,7 +103,8 @@ def test_a_webhook_inside_the_network_is_told_only_where_that_is_allowed(command
     ran = command("alerts", "run", "--once")
     assert ran.exit_code == 1
     assert (
-        "the URL of host 127.0.0.1 is not https; if it is meant, open it with `allow`" in ran.stderr
+        "the URL of host 127.0.0.1 is not https; if that is intended, allow it with `allow`"
+        in ran.stderr
     )
     ran = command("alerts", "run", "--once", "--allow", "127.0.0.1")
     assert "no answer (ConnectError)" in ran.stderr

@@ -47,7 +47,7 @@ def test_a_folder_that_is_not_there_is_named(command: Command) -> None:
     ran = ingest(command, "gone")
 
     assert ran.exit_code == 1
-    assert "gone is no folder; give one with files that end in .jsonl" in ran.stderr
+    assert "gone is not a folder; give one with files that end in .jsonl" in ran.stderr
 
 
 def test_status_of_a_stream_that_nothing_was_ingested_for(command: Command) -> None:

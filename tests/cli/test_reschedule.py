@@ -103,7 +103,7 @@ def test_quiet_hours_of_a_paused_task(command: Command) -> None:
             "2030-01-31T18:00+01:00",
         ),
         (("--quiet", "night"), "quiet hours 'night' are not of the form HH:MM-HH:MM; try"),
-        (("--zone", "Europe/Berlin"), "a time zone says nothing without quiet hours; add --quiet"),
+        (("--zone", "Europe/Berlin"), "a time zone has no effect without quiet hours; add --quiet"),
         (("--quiet", "22:00-08:00", "--zone", "Berlin"), "unknown time zone 'Berlin'; use an"),
     ],
 )

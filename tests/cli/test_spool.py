@@ -106,7 +106,7 @@ def test_a_folder_that_is_no_spool_is_refused(command: Command, tmp_path: Path) 
     ran = command("spool", "show", tmp_path / "other")
 
     assert ran.exit_code == 1
-    assert "is no spool" in ran.stderr
+    assert "is not a spool" in ran.stderr
     assert not (tmp_path / "other").exists()
 
 

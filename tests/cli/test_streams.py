@@ -43,7 +43,7 @@ def test_a_stream_that_cannot_be_is_refused(command: Command) -> None:
 
     assert (level.exit_code, name.exit_code, expiry.exit_code) == (1, 1, 1)
     assert "unknown level 'urgent'" in level.stderr
-    assert "'my orders' is no name for a stream" in name.stderr
+    assert "'my orders' is not a name for a stream" in name.stderr
     assert "expires_after_s" in expiry.stderr
 
 

@@ -69,7 +69,10 @@ def test_what_is_wrong_with_a_text_is_one_error_line_and_nothing_is_published(
         ([], "rows.csv:3 holds text in 'name' that is not UTF-8; say its encoding: --encoding cp"),
         (["--encoding", "ascii"], "rows.csv:3 holds text in 'name' that is not ascii; give anoth"),
         (["--encoding", "utf-61"], "unknown encoding 'utf-61'; use utf-8, cp1252, latin-1, utf-1"),
-        (["--delimiter", "tabb"], "delimiter 'tabb' is no character; use one, or comma, semicolo"),
+        (
+            ["--delimiter", "tabb"],
+            "delimiter 'tabb' is not a character; use one, or comma, semicolo",
+        ),
     ):
         ran = command("submit", rows, "--level", "high", "--title", "{name}", *more)
 
@@ -349,7 +352,7 @@ def test_a_sink_without_a_name_is_refused(command: Command, given: str) -> None:
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high", "--sink", given)
 
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert "sink '' is no name of one" in ran.stderr
+    assert "sink '' is not a name" in ran.stderr
 
 
 def test_to_reveal_samples_without_a_dry_run_is_wrong_usage(command: Command) -> None:
@@ -369,7 +372,7 @@ def test_a_payload_is_a_file(command: Command) -> None:
 
     assert ran.json["published"] == 2
     assert (bad.exit_code, bad.stdout) == (1, "")
-    assert "x.json is no JSON: line 1, column 2" in bad.stderr
+    assert "x.json is not JSON: line 1, column 2" in bad.stderr
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
@@ -567,7 +570,7 @@ def test_a_dry_run_says_how_long_it_takes_at_its_rate_and_that_it_would_wait(
     assert command("tasks", "--json").json == []
 
 
-NOT_0 = "0 would let nothing of the task go; to have it wait until it is resumed, submit it --pau"
+NOT_0 = "0 would send nothing of the task; to hold it until you resume it, submit it --paus"
 
 
 @pytest.mark.parametrize(
@@ -578,16 +581,16 @@ NOT_0 = "0 would let nothing of the task go; to have it wait until it is resumed
         (["--rate", "-1/s"], "rate -1 is below 0"),
         (
             ["--rate", "100"],
-            "--rate '100' is no rate; use one like 100/s, 30/min, 500/h or 9/day\n",
+            "--rate '100' is not a rate; use one like 100/s, 30/min, 500/h or 9/day\n",
         ),
-        (["--rate", "x/s"], "--rate 'x/s' is no rate: before the / stands no number"),
+        (["--rate", "x/s"], "--rate 'x/s' is not a rate: there is no number before the"),
         (["--in-flight", "0"], f"in flight {NOT_0}"),
         (["--first", "1"], "--first 1 needs a --key"),
         (["--first", "1", "--key", "k", "--test-to", "a"], "leave one of the two out"),
         (["--test-to", "a", "--dry-run"], "--test-to sends something and --dry-run nothing"),
         (
             ["--spool", "spool", "--paused", "--rate", "1/s"],
-            "--rate, --paused cannot be kept to by way of a spool",
+            "--rate, --paused cannot be used with --spool",
         ),
     ],
 )

@@ -122,9 +122,9 @@ def test_bad_rows_are_left_out_alike(both: BothWays, command: Command) -> None:
     ("bounds", "more", "told"),
     [
         (("--level", "low"), (), "may submit at low, not at high"),
-        (("--sink", "own"), (), "may submit to own alone"),
-        (("--most-quota", "3"), ("--quota", "4"), "may ask for a quota up to 3: 4"),
-        (("--most-rate", "5"), ("--rate", "9/s"), "may ask for up to 5 pushes/s: 9"),
+        (("--sink", "own"), (), "may submit only to own"),
+        (("--most-quota", "3"), ("--quota", "4"), "may ask for a quota up to 3, not 4"),
+        (("--most-rate", "5"), ("--rate", "9/s"), "may ask for up to 5 pushes/s, not 9"),
     ],
 )
 def test_the_bounds_of_a_token_are_told_before_a_row_is_read(

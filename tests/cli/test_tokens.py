@@ -300,7 +300,7 @@ def test_a_stream_may_be_a_file_with_a_format(command: Command) -> None:
     ("given", "reason"),
     [
         (("-", "--sink", ""), "say at which sink"),
-        (("-", "--sink", "a\x00"), "is no name of an app or a sink"),
+        (("-", "--sink", "a\x00"), "is not a name of an app or a sink"),
         (("missing.csv", "--sink", "fcm"), "does not exist"),
         (("other.csv", "--sink", "fcm"), "has no column 'token'; its columns are: device"),
     ],

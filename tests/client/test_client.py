@@ -101,7 +101,7 @@ async def test_an_address_that_an_app_registers_is_sent_to_again(settings: Setti
             assert await client.register_address("fcm", "token") is False
             with pytest.raises(pushlane.BadInput, match="say at which sink"):
                 await client.register_address("", "token")
-            with pytest.raises(pushlane.BadInput, match="no value that a push can have"):
+            with pytest.raises(pushlane.BadInput, match="no push can have this value"):
                 await client.register_address("fcm", " ")
 
         assert await backend.suppressions.counts() == {}

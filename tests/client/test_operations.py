@@ -168,7 +168,7 @@ async def test_it_waits_until_a_task_is_done(memory, settings) -> None:
     [
         ({}, "say which receipts"),
         ({"seq": 3}, "a seq needs its task"),
-        ({"recipient": 5}, "no value"),
+        ({"recipient": 5}, "no push can have this value"),
     ],
 )
 async def test_receipts_of_nothing_are_refused(memory, settings, given: Any, told: str) -> None:
@@ -259,7 +259,7 @@ async def test_limits_are_set_as_people_write_them_and_cleared(memory, settings)
         assert (await client.clear_limit("app/shop")).limit.rate_per_s is None
         assert (await client.app_quota("shop")).quota == 3
         assert (await client.clear_app_quota("shop")).quota is None
-        with pytest.raises(BadInput, match="rate_per_s '5/year' is no rate"):
+        with pytest.raises(BadInput, match="rate_per_s '5/year' is not a rate"):
             await client.set_limit("app/shop", rate_per_s="5/year")
 
 

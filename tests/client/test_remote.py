@@ -281,7 +281,7 @@ async def test_a_row_that_is_over_a_limit_set_since_the_server_told_of_it_ends_t
     monkeypatch.setattr(received, "payload_limits", lambda settings, chain: limits)
     async with Client(away.settings) as client:
         rows = [*ROWS[:3], {"recipient": "user-3", "name": "N" * 500}]
-        with pytest.raises(BadInput, match=r"line 4 is no push.* is cancelled; 3 of its pushes"):
+        with pytest.raises(BadInput, match=r"line 4 is not a push.* is cancelled; 3 of its pushes"):
             await client.submit(request(source=rows))
         [task] = await client.tasks()
 
@@ -310,7 +310,7 @@ def test_it_blocks_too(away: Away) -> None:
 
 
 class Other(BaseHTTPRequestHandler):
-    """Something that is no pushlane server."""
+    """Something that , and is not a pushlane server."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -328,7 +328,7 @@ async def test_what_is_no_server_of_ours_is_told(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{other.server_port}"
     try:
         async with Client(Settings(url=url)) as client:
-            with pytest.raises(Unreachable, match="with HTTP 200 is no pushlane server"):
+            with pytest.raises(Unreachable, match="with HTTP 200, and is not a pushlane server"):
                 await client.weights()
     finally:
         other.shutdown()
@@ -362,7 +362,7 @@ class Unheard(Operation[int], frozen=True, kw_only=True):
 
 async def test_an_older_server_is_told(away: Away) -> None:
     async with Client(away.settings) as client:
-        with pytest.raises(PushlaneError, match="does not know this: upgrade it"):
+        with pytest.raises(PushlaneError, match="does not know this operation: upgrade it"):
             await client.do(Unheard())
 
 

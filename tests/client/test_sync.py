@@ -57,7 +57,7 @@ def test_it_is_refused_where_a_loop_runs() -> None:
             client.tasks()
 
         for work in (use, call):
-            with pytest.raises(PushlaneError, match="an event loop runs here, and would stand"):
+            with pytest.raises(PushlaneError, match="this thread runs an event loop"):
                 asyncio.run(work())
 
 

@@ -86,18 +86,18 @@ NAIVE = AT.replace(tzinfo=None)
 REFUSED: list[tuple[Callable[[Any], Any], Any, str]] = [
     (kept("not_before_ms"), NAIVE, "not_before_ms 2033-05-18 03:33:20 has no time zone; give it"),
     (kept("expires_at_ms"), NAIVE, "expires_at_ms 2033-05-18 03:33:20 has no time zone; give it"),
-    (kept("expires_at_ms"), AT.date(), r"expires_at_ms datetime.date\(2033, 5, 18\) is no time"),
-    (kept("quota"), 5 / 2, "quota 2.5 is no whole number"),
-    (kept("retention_s"), "soon", "retention_s 'soon' is no duration"),
-    (kept("rate_per_s"), "100/year", "rate '100/year' is no rate"),
+    (kept("expires_at_ms"), AT.date(), r"expires_at_ms datetime.date\(2033, 5, 18\) is not a time"),
+    (kept("quota"), 5 / 2, "quota 2.5 is not a whole number"),
+    (kept("retention_s"), "soon", "retention_s 'soon' is not a duration"),
+    (kept("rate_per_s"), "100/year", "rate '100/year' is not a rate"),
     (
         kept("payload"),
         '{"*": {"to": "ada"}}',
         "^payload is JSON as a text; give a mapping",
     ),
     (kept("payload"), 5, "payload is of type int; give a mapping by sink, or the path of a file"),
-    (of_producer("linger_s"), "soon", "linger_s 'soon' of a producer is no duration"),
-    (of_producer("max_batch"), 2.5, "max_batch 2.5 of a producer is no whole number"),
+    (of_producer("linger_s"), "soon", "linger_s 'soon' of a producer is not a duration"),
+    (of_producer("max_batch"), 2.5, "max_batch 2.5 of a producer is not a whole number"),
 ]
 
 
@@ -116,7 +116,7 @@ async def test_operations_take_the_same() -> None:
             await client.replay(task.id, NAIVE)
         limited = await client.set_limit("app/a", rate_per_s="100/s")
         assert limited.limit == Limit(rate_per_s=100)
-        with pytest.raises(BadInput, match=r"quota 2\.5 is no whole number"):
+        with pytest.raises(BadInput, match=r"quota 2\.5 is not a whole number"):
             await client.set_quota(task.id, 5 / 2)  # type: ignore[arg-type]
 
 

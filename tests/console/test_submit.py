@@ -370,7 +370,7 @@ async def test_a_longer_file_than_it_said_is_cut(settings: Settings) -> None:
         ("report.xlsx", b"PK\3\4", "Excel"),
         ("photo.png", b"\x89PNG", "the format of photo.png is not clear"),
         ("sale.csv", b"", "sale.csv is empty"),
-        ("sale.csv.gz", b"\x1f\x8bbroken", "packed with gzip, and broken"),
+        ("sale.csv.gz", b"\x1f\x8bbroken", "packed with gzip, and damaged"),
         ("sale.parquet", b"no parquet", "sale.parquet"),
     ],
 )

@@ -354,14 +354,14 @@ async def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
 @pytest.mark.parametrize(
     ("outcome", "wrong"),
     [
-        (Outcome.dead(ValueError("to-1 is no device")), "reason that is no valid text"),
-        (Outcome.dead("half a character: \udc80"), "reason that is no valid text"),
-        (Outcome.pause(ValueError("to-1 is no device")), "reason that is no valid text"),
-        (Outcome.retry("busy", "5"), "wait that is no number"),
-        (Outcome.retry("busy", float("nan")), "wait that is no number"),
-        (Outcome.gone("no phone", "2026-11-01"), "time of death that is no whole number"),
-        (Outcome.gone("no phone", 1_795_262_400_000.5), "time of death that is no whole number"),
-        (Outcome.gone("no phone", None), "time of death that is no whole number"),
+        (Outcome.dead(ValueError("to-1 is no device")), "reason that is not a valid text"),
+        (Outcome.dead("half a character: \udc80"), "reason that is not a valid text"),
+        (Outcome.pause(ValueError("to-1 is no device")), "reason that is not a valid text"),
+        (Outcome.retry("busy", "5"), "wait that is not a number"),
+        (Outcome.retry("busy", float("nan")), "wait that is not a number"),
+        (Outcome.gone("no phone", "2026-11-01"), "time of death that is not a whole number"),
+        (Outcome.gone("no phone", 1_795_262_400_000.5), "time of death that is not a whole number"),
+        (Outcome.gone("no phone", None), "time of death that is not a whole number"),
     ],
     ids=["no-text", "half-text", "pause", "wait", "nan", "date", "fraction", "none"],
 )

@@ -435,4 +435,4 @@ async def test_an_answer_is_cleaned_of_what_its_own_push_holds() -> None:
 
     assert first.push.recipient == "nobody"
     assert reasons[0] == "no *** here"
-    assert reasons[1].startswith("sink answered a scope that is none")
+    assert reasons[1].startswith("sink answered an unknown scope")

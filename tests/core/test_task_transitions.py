@@ -322,7 +322,7 @@ def test_a_finished_task_cannot_be_rescheduled(task):
             {"not_before_ms": NOW_MS + 2 * HOUR_MS},
             "would expire 3600 s before it starts",
         ),
-        (RUNNING, {"zone": "Asia/Tokyo"}, "a time zone says nothing without quiet hours"),
+        (RUNNING, {"zone": "Asia/Tokyo"}, "a time zone has no effect without quiet hours"),
         (WAITS, {"zone": "Asia/Tokio"}, "did you mean 'Asia/Tokyo'"),
         (RUNNING, {"quiet": "22-8"}, "quiet hours '22-8' are not of the form"),
     ],

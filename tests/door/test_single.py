@@ -424,7 +424,7 @@ async def test_streams_are_listed_and_shown(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
-        ("-orders", {}, "is no name for a stream; take 1 to 64 letters"),
+        ("-orders", {}, "is not a name for a stream; use 1 to 64 letters"),
         ("orders", {"sinks": ["nope"]}, "no sink is named 'nope'"),
         ("orders", {"quota": 0}, "quota: expected `int` >= 1"),
         ("orders", {"app": " "}, "app"),

@@ -102,15 +102,15 @@ async def test_a_gap_is_refused_with_the_line_to_go_on_from(settings: Settings) 
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (b"{", "it is no JSON object on one line"),
+        (b"{", "it is not a JSON object on one line"),
         (b'{"title": "Hi"}', "missing required field `recipient`"),
         (b'{"recipient": "a", "titel": "Hi"}', "unknown field `titel`"),
         (b'{"recipient": " "}', "a push has no recipient"),
-        (b'{"recipient": "a", "expires_at_ms": "soon"}', "expires_at_ms 'soon' is no time"),
+        (b'{"recipient": "a", "expires_at_ms": "soon"}', "expires_at_ms 'soon' is not a time"),
         (b"[1]", "Expected `object`, got `array`"),
         (b'{"recipient": "a", "data": "%s"}' % (b"x" * 70_000), "Expected `object | null`"),
         (b'{"recipient": "a", "body": "%s"}' % (b"x" * 70_000), "over the limit of 65,536"),
-        (b"\xff", "it is no JSON object on one line"),
+        (b"\xff", "it is not a JSON object on one line"),
     ],
 )
 async def test_a_bad_line_is_named_and_what_was_before_is_safe(
@@ -156,7 +156,7 @@ async def test_two_at_once_do_not_mix(settings: Settings, monkeypatch: pytest.Mo
         answer = await busy.run(other, lambda: None)
 
         assert (answer.status, answer.headers["retry-after"]) == (409, "5")
-        assert "are being received elsewhere" in answer.json["detail"]
+        assert "another request is sending lines" in answer.json["detail"]
 
 
 async def test_a_process_that_stops_says_what_is_safe(settings: Settings) -> None:
@@ -220,9 +220,9 @@ async def test_what_is_sent_at_once_runs_before_its_seal(settings: Settings) -> 
     ("bounds", "asked", "told"),
     [
         ({"levels": ["low"]}, {}, "may submit at low, not at high"),
-        ({"sinks": ["fcm"]}, {}, "may submit to fcm alone"),
-        ({"most_quota": 5}, {"quota": 6}, "may ask for a quota up to 5: 6"),
-        ({"most_per_s": 10}, {"rate_per_s": 11}, "may ask for up to 10 pushes/s: 11"),
+        ({"sinks": ["fcm"]}, {}, "may submit only to fcm"),
+        ({"most_quota": 5}, {"quota": 6}, "may ask for a quota up to 5, not 6"),
+        ({"most_per_s": 10}, {"rate_per_s": 11}, "may ask for up to 10 pushes/s, not 11"),
         ({}, {"app": "b"}, "there is no app 'b' that you may see"),
     ],
 )

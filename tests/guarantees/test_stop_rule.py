@@ -50,7 +50,7 @@ def test_a_rule_may_be_off_or_left_out_or_have_a_comma() -> None:
         ("100%", r"from 0\.1% to 99%"),
         ("101%", r"from 0\.1% to 99%"),
         ("5% of the first 99", "looks at too few"),
-        (0.05, "is no text"),
+        (0.05, "is not a text"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_examples(text: str, said: str) -> None:

@@ -193,7 +193,7 @@ async def test_what_is_left_out_takes_a_number_and_no_push(
         assert [(push.recipient, push.seq) for push in found] == [("a", 1), ("c", 5)]
         assert (task.total, task.highest_seq) == (2, 5)
         [line] = map(msgspec.json.decode, bad.read_bytes().splitlines())
-        assert (line["partition"], line["offset"], line["reason"]) == ("0", 3, "is no JSON")
+        assert (line["partition"], line["offset"], line["reason"]) == ("0", 3, "is not JSON")
         assert reader.source.committed == {"0": 5}
 
 
@@ -262,7 +262,7 @@ async def test_another_source_of_the_name_stops_it(settings: Settings) -> None:
             await reader.read()
         anew = Log("second")
         anew.add("0", *devices(0, 3))
-        with pytest.raises(SourceChanged, match="made anew since it was read up to 10"):
+        with pytest.raises(SourceChanged, match="recreated after it was read up to 10"):
             async with reading(backend, settings, anew, "0"):
                 pass
         cut = Log()
@@ -495,13 +495,13 @@ async def test_a_source_that_was_made_anew_ends_it_by_the_next_commit(
     monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.01)
 
     async def changed(_: object) -> None:
-        raise SourceChanged("log was made anew")
+        raise SourceChanged("log was recreated")
 
     log = Log()
     log.add("0", *devices(0, 5))
     async with connect(settings) as backend, reading(backend, settings, log, "0") as reader:
         monkeypatch.setattr(reader.source, "commit", changed)
-        with pytest.raises(SourceChanged, match="log was made anew"):
+        with pytest.raises(SourceChanged, match="log was recreated"):
             await reader.running
 
 
@@ -528,4 +528,4 @@ async def test_of_the_records_with_one_key_one_is_sent_whatever_partition_has_th
     [line] = map(msgspec.json.decode, bad.read_bytes().splitlines())
     assert sorted(one.push.recipient for one in sink.received) == ["a", "b", "c", "c"]
     assert sum(dropped) == 2
-    assert line["reason"].startswith("is no push: key of a push has 201 characters")
+    assert line["reason"].startswith("is not a push: key of a push has 201 characters")

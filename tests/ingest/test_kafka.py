@@ -182,10 +182,10 @@ async def test_a_topic_made_anew_stops_it_before_it_is_taken_for_the_old_one(
             await one.until_kept("0", 10)
             topic.make_anew(1)
             topic.add(0, *devices(100, 105))
-            with pytest.raises(SourceChanged, match=r"was made anew|was deleted"):
+            with pytest.raises(SourceChanged, match=r"was recreated|was deleted"):
                 await one.running
         topic.add(0, *devices(105, 120))  # now it is longer than what was read of the old one
-        with pytest.raises(SourceChanged, match="made anew since it was read up to 10"):
+        with pytest.raises(SourceChanged, match="recreated after it was read up to 10"):
             async with reading(backend, settings, topic.source(protocol)) as one:
                 await one.running
 

@@ -61,7 +61,7 @@ def test_what_once_rests_on_cannot_be_set(given: str) -> None:
 
 @pytest.mark.parametrize("given", ["sasl.password", "=x", ""])
 def test_what_is_no_setting_is_refused(given: str) -> None:
-    with pytest.raises(BadInput, match="is no NAME=VALUE"):
+    with pytest.raises(BadInput, match="is not NAME=VALUE"):
         client_settings([given])
 
 

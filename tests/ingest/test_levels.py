@@ -370,7 +370,9 @@ async def test_another_mapping_waits_for_levels_that_are_behind_after_a_kill(
             await reader.kill(backend)
         add(log, 40, 80)
         for _ in range(2):
-            with pytest.raises(BadInput, match=r"some levels ahead of others.*with the mapping of"):
+            with pytest.raises(
+                BadInput, match=r"some levels ahead of others.*with the previous mapping"
+            ):
                 async with reading(
                     backend, settings, log, "0", mapping=other, change=True
                 ) as reader:

@@ -82,7 +82,7 @@ def test_a_level_is_one_of_three_or_empty_for_that_of_the_stream() -> None:
     assert by_level.leveled
     assert content(mapping, {**ORDER, "how": "low"}).level == "low"
     assert content(mapping).recipient == "abc"
-    with pytest.raises(BadRecord, match=r"^has a level that is none of high, medium, low$"):
+    with pytest.raises(BadRecord, match=r"^has a level that is not one of high, medium, low$"):
         content(mapping, {**ORDER, "how": "urgent"})
 
 
@@ -105,8 +105,8 @@ def test_what_is_not_wanted_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("mapping", "value", "why"),
     [
-        ({}, b"{", "is no JSON"),
-        ({}, b"\xff", "is no JSON"),
+        ({}, b"{", "is not JSON"),
+        ({}, b"\xff", "is not JSON"),
         ({}, [1], "is a list, not a JSON object"),
         ({}, b"null", "is null, not a JSON object"),
         ({}, {"id": 1}, "has no field 'device'"),
@@ -126,18 +126,18 @@ def test_a_record_that_is_no_push_says_why_and_never_what_it_holds(
 @pytest.mark.parametrize(
     ("mapping", "why"),
     [
-        ({"titel": "status"}, "'titel' is no part of a mapping.*did you mean.*title"),
+        ({"titel": "status"}, "'titel' is not a part of a mapping.*did you mean.*title"),
         ({"title": 5}, "title is neither a field"),
         ({"title": {"txt": "x"}}, "title is neither a field"),
-        ({"data": []}, "data is no table"),
-        ({"when": "paid"}, "when is no table"),
-        ({"payload": "fcm"}, "payload is no table of sinks"),
+        ({"data": []}, "data is not a table"),
+        ({"when": "paid"}, "when is not a table"),
+        ({"payload": "fcm"}, "payload is not a table of sinks"),
         ({"function": "shop:of"}, "function makes the whole push; leave recipient out"),
         ({"ordered_by": "id", "collapse": "id"}, "ordered_by sends every push"),
-        ({"type": "status", "data": {"type": "id"}}, "type is the field type of data"),
-        ({"type": "status", "data": ["id", "/cart/type"]}, "type is the field type of data"),
+        ({"type": "status", "data": {"type": "id"}}, "type sets the field `type` of data"),
+        ({"type": "status", "data": ["id", "/cart/type"]}, "type sets the field `type` of data"),
         ({"type": ["status"]}, "type is neither a field"),
-        ({"level": "how", "ordered_by": "id"}, "pushes of several levels go in no order"),
+        ({"level": "how", "ordered_by": "id"}, "pushes of several levels cannot be kept in order"),
         ({"level": {"value": "urgent"}}, "value of level is 'urgent', and has to be one of high"),
         ({"level": {"field": "how", "default": "no"}}, "default of level is 'no', and has to be"),
     ],
@@ -159,7 +159,7 @@ def test_a_file_is_read_and_named_when_it_cannot_be(tmp_path: Path) -> None:
     file.write_text('recipient = "id"')
     assert load_mapping(file).fingerprint != first
     file.write_text("recipient = ")
-    with pytest.raises(BadInput, match=r"m.toml is no TOML"):
+    with pytest.raises(BadInput, match=r"m.toml is not TOML"):
         load_mapping(file)
     with pytest.raises(BadInput, match=r"gone.toml cannot be read: No such file"):
         load_mapping(tmp_path / "gone.toml")
@@ -182,8 +182,8 @@ def by_hand(found: Record) -> Any:
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ("odd", "became int of the function, not a push or None"),
-        ("more", "became fields of the function that a push does not have"),
+        ("odd", "made the function return int, not a push or None"),
+        ("more", "made the function return fields that a push does not have"),
         ("other", "made the mapping raise ValueError"),
     ],
 )
@@ -209,9 +209,9 @@ def test_what_is_not_wanted_comes_to_no_function() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("shop", 'function is no "module:name"'),
+        ("shop", 'function is not "module:name"'),
         ("no_such_module:of", "function no_such_module:of cannot be loaded"),
-        (f"{__name__}:ORDER", "is no function"),
+        (f"{__name__}:ORDER", "is not a function"),
         (f"{__name__}:gone", "cannot be loaded"),
     ],
 )
@@ -230,7 +230,7 @@ async def test_a_function_that_hangs_ends_the_process_with_the_records_offset() 
 
     of = InThread(hangs, 5.0, clock_s=lambda: now_s[0])
     try:
-        with pytest.raises(Hung, match="for 5 s from record 4 of partition 0"):
+        with pytest.raises(Hung, match="for 5 s, with record 4 of partition 0"):
             await of([record(offset=3), record(offset=4)])
     finally:
         release.set()

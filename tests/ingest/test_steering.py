@@ -211,7 +211,7 @@ async def test_another_mapping_is_refused_unless_it_is_a_change(settings: Settin
                 async with reading(backend, settings, log, mapping=OTHER) as refused:
                     await refused.running
             async with reading(backend, settings, log, mapping=OTHER, change=True) as new:
-                with pytest.raises(BadInput, match="has another mapping file since"):
+                with pytest.raises(BadInput, match="has a new mapping file"):
                     await old.running
                 add(log, 5, 8)
                 await new.source.give("0")

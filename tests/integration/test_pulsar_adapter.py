@@ -341,7 +341,7 @@ def test_a_lane_with_such_a_batch_is_not_looked_through(play: Play) -> None:
         await broker.open_lane("a")
         await publish_as_one_batch(scene, "a", numbered(1, BATCH))
 
-        with pytest.raises(OutdatedFormat, match="lane a is in a form of before release"):
+        with pytest.raises(OutdatedFormat, match="lane a is in a form from before release"):
             async with Browser(broker, "a") as browser:
                 await browser.page()
 

@@ -153,7 +153,7 @@ async def test_its_use_is_noted_every_ten_minutes_at_most(settings: Settings) ->
         ({"name": " "}, "give the token a name, so that people know its owner"),
         ({"grants": "boss"}, "unknown grants 'boss'; use viewer, submitter, operator, admin"),
         ({"grants": "operator", "levels": ("low",)}, "this is a token of role operator: leave"),
-        ({"lasts_s": "soon"}, "lasts_s 'soon' is no duration"),
+        ({"lasts_s": "soon"}, "lasts_s 'soon' is not a duration"),
         ({"most_quota": 0}, "most_quota 0 is below 1"),
     ],
 )
@@ -195,7 +195,7 @@ async def test_in_an_incident_nothing_is_changed_until_it_is_over(settings: Sett
     async with connect(settings) as backend:
         await do(backend, settings, ADMIN, SetMode(read_only=True, reason="broker is moved"))
 
-        told = "nothing may be changed now, as ada has said: broker is moved; to allow changes"
+        told = "changes are forbidden now: ada set the read-only mode: broker is moved; to allow"
         with pytest.raises(NotNow, match=told):
             await do(backend, settings, Caller("bob", "python"), SetLevels(weights="1:1:1"))
         assert str(await backend.registry.weights()) == "6:3:1"

@@ -262,7 +262,7 @@ class Unsure:
     [
         ({}, "say which dead pushes: give pushes, task, reason"),
         ({"older_than_s": 60, "newer_than_s": 60}, "nothing is dead for longer than 60 s and"),
-        ({"pushes": ("t",)}, "'t' is no push; give TASK-SEQ"),
+        ({"pushes": ("t",)}, "'t' is not a push; give TASK-SEQ"),
     ],
 )
 async def test_what_chooses_nothing_is_refused(

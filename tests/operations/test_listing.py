@@ -74,7 +74,7 @@ def test_what_has_one_meaning_is_taken() -> None:
     ("given", "told"),
     [
         ({"task": 3}, "task is of type int; give a text"),
-        ({"most": 2.5}, "most 2.5 is no whole number; use one from 0 on"),
+        ({"most": 2.5}, "most 2.5 is not a whole number; use one from 0 on"),
         ({"level": "boss"}, "unknown level 'boss'; use viewer, submitter, operator, admin"),
         ({"names": 3}, "names is of type int; give texts, like ('a', 'b')"),
     ],

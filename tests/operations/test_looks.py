@@ -212,7 +212,7 @@ async def test_whom_a_push_of_others_was_for_is_not_found(
     [
         ({}, "say which receipts"),
         ({"seq": 3}, "a seq needs its task"),
-        ({"recipient": ""}, "no value"),
+        ({"recipient": ""}, "no push can have this value"),
         ({"recipient": "ada", "recipient_of": "of-shop-2"}, "give a recipient, or recipient_of"),
         ({"recipient_of": "of-shop"}, "is no push"),
     ],

@@ -104,8 +104,8 @@ async def test_a_time_that_has_not_passed_is_refused(since: Any) -> None:
             {"levels": frozenset({Level.LOW})},
             "may submit at low, not at high: the new",
         ),
-        ({"sinks": frozenset({"sms"})}, "may submit to sms alone: the new task"),
-        ({"most_quota": 3}, "a quota up to 3: 4: the new task"),
+        ({"sinks": frozenset({"sms"})}, "may submit only to sms: the new task"),
+        ({"most_quota": 3}, "a quota up to 3, not 4: the new task"),
         ({"most_per_s": 10.0}, "would have no limit on its rate"),
     ],
 )

@@ -82,12 +82,12 @@ async def test_a_low_task_goes_to_a_pool_lane_of_its_first_sink(settings: Settin
 @pytest.mark.parametrize(
     ("sink", "said"),
     [
-        (("FCM",), "sink 'FCM' is no name of one"),
-        (("webhook:http://x/?token=secret",), "sink 'webhook' is no name"),
-        (("fcm", ""), "sink '' is no name"),
-        (("sms", "fcm", "sms"), "'sms' is a fallback that comes back to itself"),
+        (("FCM",), "sink 'FCM' is not a name"),
+        (("webhook:http://x/?token=secret",), "sink 'webhook' is not a name"),
+        (("fcm", ""), "sink '' is not a name"),
+        (("sms", "fcm", "sms"), "'sms' falls back on itself"),
         (tuple(f"s{number}" for number in range(9)), "9 sinks; a task may have 8"),
-        ("webhook:http://x/?token=secret", "sink 'webhook' is no name"),
+        ("webhook:http://x/?token=secret", "sink 'webhook' is not a name"),
         (5, "sink is of type int; give texts"),
     ],
 )
@@ -186,11 +186,11 @@ async def test_what_can_be_no_address_makes_a_bad_row(settings: Settings, value:
     ("address", "said"),
     [
         (("tokn",), "no column 'tokn', which is needed as address; .*did you mean 'token'"),
-        (("sns=token",), "'sns=token' is for 'sns', which is no sink .* fcm, sms; did you mean"),
+        (("sns=token",), "'sns=token' is for 'sns', which is not a sink .* fcm, sms; did you mean"),
         (("token", "phone"), "all other sinks have the column 'token' already"),
         (("fcm=token", "fcm=phone"), "pushes to 'fcm' have the column 'token' already"),
         (("fcm=",), "'fcm=' names no column"),
-        (("fcm=token", "sms=phone", "recipient"), "'recipient' is for no sink"),
+        (("fcm=token", "sms=phone", "recipient"), "'recipient' is not used"),
     ],
 )
 async def test_addresses_that_cannot_be_meant_are_refused(
@@ -248,8 +248,8 @@ def test_an_application_gives_one_address_or_one_by_sink(
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ({"sns": "391"}, "'sns', which is no sink of the task.*did you mean 'sms'"),
-        ({"fcm": 1.5}, "is no text"),
+        ({"sns": "391"}, "'sns', which is not a sink of the task.*did you mean 'sms'"),
+        ({"fcm": 1.5}, "is not a text"),
         ("", "no address for any sink"),
     ],
 )

@@ -124,11 +124,11 @@ def test_a_time_is_iso_or_unix_seconds_or_milliseconds(at: object, at_ms: int) -
     ("line", "said"),
     [
         ("clicked", "not one JSON object"),
-        ('{"push_id": "t1", "event": "clicked", "at": 2000000000}', "push_id is no id"),
-        ('{"push_id": "t1-0", "event": "clicked", "at": 2000000000}', "push_id is no id"),
+        ('{"push_id": "t1", "event": "clicked", "at": 2000000000}', "push_id is not the id"),
+        ('{"push_id": "t1-0", "event": "clicked", "at": 2000000000}', "push_id is not the id"),
         (
             f'{{"push_id": "t1-{"1" * 5000}", "event": "clicked", "at": 2000000000}}',
-            "push_id is no id",
+            "push_id is not the id",
         ),
         ('{"event": "clicked", "at": 2000000000}', "no push_id, nor task_id and seq"),
         ('{"push_id": "t1-1", "event": "clicke", "at": 2000000000}', "did you mean 'clicked'"),

@@ -184,9 +184,11 @@ async def test_a_quota_that_is_not_whole_changes_nothing(tmp_path: Path) -> None
         task = (await client.submit(SubmitRequest(source=ROWS, level="high", title="Hi"))).task
 
         for quota in (5 / 2, True):
-            with pytest.raises(BadInput, match=r"quota \S+ is no whole number; use one from 1 to"):
+            with pytest.raises(
+                BadInput, match=r"quota \S+ is not a whole number; use one from 1 to"
+            ):
                 await client.set_quota(task.id, quota)
-            with pytest.raises(BadInput, match=r"quota .* of app 'shop' is no whole number"):
+            with pytest.raises(BadInput, match=r"quota .* of app 'shop' is not a whole number"):
                 await client.set_app_quota("shop", quota)
         with pytest.raises(BadInput, match="unknown level 'urgent'; use high, medium, low"):
             await client.promote(task.id, "urgent")

@@ -219,7 +219,7 @@ async def test_a_task_that_is_forgotten_leaves_no_part_behind() -> None:
     [
         ({"first": 3}, "--first 3 needs a --key: by that the same command without"),
         ({"first": 0, "key": "k"}, "first 0 is below 1; to look at rows and send none: --dry-run"),
-        ({"first": "many", "key": "k"}, "first 'many' is no whole number"),
+        ({"first": "many", "key": "k"}, "first 'many' is not a whole number"),
         ({"first": 3, "key": "k", "test_to": "a@b"}, "leave one of the two out"),
     ],
 )

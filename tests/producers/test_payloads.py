@@ -103,9 +103,9 @@ async def test_a_block_can_be_a_column_with_an_object_or_its_text(
 async def test_a_row_whose_block_is_no_object_is_a_bad_row(settings: Settings, value: Any) -> None:
     rows = [{"recipient": "a", "more": {}}, {"recipient": "b", "more": value}]
 
-    with pytest.raises(BadInput, match=r":2 makes no JSON object of the payload's block 'fcm'") as (
-        caught
-    ):
+    with pytest.raises(
+        BadInput, match=r":2 does not make a JSON object of the payload's block 'fcm'"
+    ) as (caught):
         await submitted(settings, rows, {"fcm": "{more}"})
 
     assert "secret" not in str(caught.value)
@@ -117,7 +117,7 @@ async def test_a_value_that_json_has_not_makes_a_bad_row(
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"recipient": ["a"], "n": [float("nan")]}), path)
 
-    with pytest.raises(BadInput, match="row 1, holds a value that a push cannot carry"):
+    with pytest.raises(BadInput, match="row 1, holds a value that cannot be sent in a push"):
         await submitted(settings, path, {"fcm": {"n": "{n}"}})
 
 
@@ -134,9 +134,9 @@ async def test_a_payload_that_is_too_large_names_its_row(settings: Settings) -> 
         ({}, "this one has none. The sinks of the task are: fcm, sms"),
         ([], "payload is of type list; give a mapping by sink"),
         ("p.json", "payload p.json cannot be read: No such file"),
-        ({"fmc": {}}, "is for 'fmc', which is no sink .* did you mean 'fcm'"),
-        ({"fcm": 1}, "block 'fcm' is no JSON object"),
-        ({"*": "Hi {name}"}, r"block '\*' is no JSON object"),
+        ({"fmc": {}}, "is for 'fmc', which is not a sink .* did you mean 'fcm'"),
+        ({"fcm": 1}, "block 'fcm' is neither a JSON object"),
+        ({"*": "Hi {name}"}, r"block '\*' is neither a JSON object"),
         ({"fcm": {"a": "{nam}"}}, "no column 'nam', .* as payload of fcm;.*did you mean 'name'"),
         ({"fcm": {"a": ["{name"]}}, "^payload of fcm: template '{name' cannot be read"),
         ({"fcm": {}, "*": "{name"}, r"^payload of \*: template '{name' cannot be read"),
@@ -155,8 +155,8 @@ async def test_a_payload_that_cannot_be_meant_is_refused(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"fcm":\n {"a": }}', "is no JSON: line 2, column 8"),
-        ("[1]", "is no JSON object"),
+        ('{"fcm":\n {"a": }}', "is not JSON: line 2, column 8"),
+        ("[1]", "is not a JSON object"),
         ('{"fcm": {"a": NaN}}', "holds NaN"),
         ('{"fcm": {}, "sms": {}, "fcm": {}}', "has 'fcm' twice in one object"),
         ("[" * 100_000, "nested too deeply"),
@@ -200,8 +200,8 @@ def test_an_application_gives_payloads_by_sink(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("payload", "said"),
     [
-        ({"sns": {}}, "'sns', which is no sink of the task.*did you mean 'sms'"),
-        ({"fcm": "text"}, "no mapping for each sink"),
+        ({"sns": {}}, "'sns', which is not a sink of the task.*did you mean 'sms'"),
+        ({"fcm": "text"}, "not a mapping for each sink"),
         ({"fcm": {"a": object()}}, "data that JSON cannot hold"),
     ],
 )

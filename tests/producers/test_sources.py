@@ -119,7 +119,7 @@ def test_a_missing_file_a_folder_and_a_wrong_format_are_refused(write, tmp_path)
         open_source(tmp_path, "csv")
     with pytest.raises(BadInput, match="not a Parquet file"):
         open_source(write("a.parquet", "recipient\n"), "parquet")
-    with pytest.raises(BadInput, match=r"a\.csv:1 is no CSV header; check"):
+    with pytest.raises(BadInput, match=r"a\.csv:1 is not a CSV header; check"):
         open_source(write("a.csv", '"a"b\n'), "csv")
 
 
@@ -137,7 +137,7 @@ def test_a_parquet_file_that_breaks_off_says_after_which_row(tmp_path):
     middle = len(content) // 2
     content[middle : middle + 100_000] = b"\xff" * 100_000
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"is broken after row [1-9]\d*"):
+    with pytest.raises(BadInput, match=r"is damaged after row [1-9]\d*"):
         rows_of(path)
 
 

@@ -860,7 +860,9 @@ async def test_more_attributes_than_a_push_may_have_are_refused(tmp_path):
 
 async def test_a_file_of_bad_rows_only_is_refused(tmp_path):
     async with submitting(tmp_path) as f:
-        with pytest.raises(BadInput, match=r"no row of .*in\.csv\.rejects\.jsonl says why of each"):
+        with pytest.raises(
+            BadInput, match=r"no row of .*in\.csv\.rejects\.jsonl says why for each"
+        ):
             await f.submit(f.file(text="recipient,name\n,a\n,b\n"), bad_rows="skip")
         assert await f.tasks() == []
 
@@ -916,7 +918,7 @@ async def test_a_json_row_without_a_template_field_names_row_and_field(tmp_path)
         ({"quiet": "22:00-08:00", "zone_column": "tz"}, "no column 'tz', .*time zone"),
         ({"quiet": "22:00-22:00"}, "never or always"),
         ({"quiet": "22:00-08:00", "zone": "europe/berlin"}, "did you mean 'Europe/Berlin'"),
-        ({"zone": "Europe/Berlin"}, "says nothing without quiet hours"),
+        ({"zone": "Europe/Berlin"}, "has no effect without quiet hours"),
         ({"max_attempts": 0}, "max_attempts 0"),
         ({"max_attempts": 101}, "max_attempts 101"),
         ({"name": "x" * 201}, "name has 201 characters"),

@@ -215,10 +215,10 @@ def test_a_packed_file_that_is_cut_off_or_broken_says_after_which_line(write: Wr
     flipped = packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:]
 
     cut = refusal(write("a.csv.gz", packed[: len(packed) // 2]))
-    assert cut.startswith("a.csv.gz is packed with gzip, and broken or cut off after line 2")
-    assert cut.endswith("; make or copy it anew")
-    assert "broken or cut off after line 50001;" in refusal(write("a.csv.gz", flipped))
-    assert "broken or cut off;" in refusal(write("a.csv.gz", packed[:12]))
+    assert cut.startswith("a.csv.gz is packed with gzip, and damaged or cut off after line 2")
+    assert cut.endswith("; make or copy it again")
+    assert "damaged or cut off after line 50001;" in refusal(write("a.csv.gz", flipped))
+    assert "damaged or cut off;" in refusal(write("a.csv.gz", packed[:12]))
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,13 @@ def test_a_delimiter_is_a_character_or_a_word(given: str, kept: str) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"delimiter": "semikolon"}, "'semikolon' is no character; use one, or comma, semicolon,"),
+        (
+            {"delimiter": "semikolon"},
+            "'semikolon' is not a character; use one, or comma, semicolon,",
+        ),
         ({"delimiter": "semikolon"}, "did you mean 'semicolon'?"),
-        ({"delimiter": ""}, "delimiter '' is no character"),
-        ({"delimiter": '"'}, "is no character"),
+        ({"delimiter": ""}, "delimiter '' is not a character"),
+        ({"delimiter": '"'}, "is not a character"),
         ({"delimiter": 1}, "delimiter is of type int; give a text"),
         ({"encoding": "latin1x"}, "unknown encoding 'latin1x'; use utf-8, cp1252, latin-1,"),
         ({"encoding": "latin1x"}, "did you mean 'latin1'?"),

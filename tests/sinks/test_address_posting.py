@@ -174,7 +174,7 @@ async def test_headers_that_are_no_text_are_as_if_there_were_none(status, opened
         ({"to_address": True, "authorization": "secret"}, "sign with secrets instead"),
         ({"url": "https://a.example/", "allow": ["b"]}, "allow and ports need to_address"),
         ({"url": "https://a.example/", "ports": [8443]}, "allow and ports need to_address"),
-        ({"to_address": True, "allow": ["https://b/"]}, "is no host: give names"),
+        ({"to_address": True, "allow": ["https://b/"]}, "is not a host: give names"),
         ({"to_address": True, "ports": [0]}, "ports is out of range; give a list of whole"),
         ({"to_address": True, "ports": 443}, "ports is a whole number; give a list of whole"),
         ({"to_address": True, "allow": "b"}, "allow is a text; give a list of texts"),

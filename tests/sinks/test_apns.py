@@ -183,9 +183,9 @@ async def test_requests_in_flight_take_more_than_the_one_stream_that_apns_allows
         ({"key": "secret"}, "key is not a private key in PEM"),
         (
             {"environment": "development"},
-            "environment is none of the words there are; give one of production",
+            "environment is not one of its words; give one of production",
         ),
-        ({"push_type": "mdm"}, "push_type is none of the words there are; give one of alert, back"),
+        ({"push_type": "mdm"}, "push_type is not one of its words; give one of alert, back"),
         ({"streams": 0}, "streams is out of range; give a whole number from 1 to 1,000"),
         ({"bundle": "x"}, "the kind apns has no option 'bundle'"),
     ],

@@ -293,7 +293,7 @@ def account(**changes):
         ({"credentials": account(), "endpoint": "fcm"}, "endpoint is not a URL"),
         (
             {"credentials": account(), "address": "phone"},
-            "address is none of the words there are; give one of device, token",
+            "address is not one of its words; give one of device, token",
         ),
         ({"credentials": account(), "streams": 0}, "streams"),
         ({"credentials": account(), "dryrun": True}, "did you mean 'dry_run'"),

@@ -145,7 +145,7 @@ def test_a_file_that_is_missing_is_named_with_its_sink_and_option() -> None:
 def test_a_file_that_is_no_text_is_refused(place: Path) -> None:
     (place / "token").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(BadInput, match="cannot be read: it is no text"):
+    with pytest.raises(BadInput, match="cannot be read: it is not text"):
         sink(authorization_file="token").resolved("sms")
 
 

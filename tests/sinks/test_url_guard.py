@@ -282,7 +282,7 @@ async def test_ports_that_are_given_hold_for_what_is_allowed_too():
 )
 @pytest.mark.parametrize("option", ["allow", "only_hosts"])
 def test_an_entry_that_is_no_host_is_refused_by_name(option, entry):
-    with pytest.raises(BadInput, match="is no host: give names"):
+    with pytest.raises(BadInput, match="is not a host: give names"):
         UrlGuard(**{option: [entry]})
 
 

@@ -293,7 +293,7 @@ def test_a_dead_subscription_is_about_its_recipient_alone():
         ({"hosts": ["b\u00fccher.example"]}, "'b\u00fccher.example' is no host of a push service"),
         ({"hosts": []}, "hosts is out of range; give a list of texts"),
         ({"hosts": "push.example.com"}, "hosts is a text; give a list of texts"),
-        ({"allow": ["127.0.0.1/99"]}, "'127.0.0.1/99' is no host"),
+        ({"allow": ["127.0.0.1/99"]}, "'127.0.0.1/99' is not a host"),
         ({"ttl_s": -1}, "ttl_s is out of range; give a whole number from 0 to 2,419,200"),
         ({"streams": 0}, "streams is out of range"),
         ({"host": []}, "has no option 'host'; did you mean 'hosts'"),

@@ -57,7 +57,7 @@ def test_an_answer_of_another_form_skips_the_check_that_reads_it_and_no_other() 
 
     found = examined((Check("odd", "host", "that", "so", look), _check("fine")), {"a": None})
 
-    assert found.skipped == {"odd": "what was answered has another form (TypeError)"}
+    assert found.skipped == {"odd": "the answer has an unexpected form (TypeError)"}
     assert found.passed == ["fine"]
 
 
@@ -81,7 +81,7 @@ async def test_an_error_of_ours_is_a_reason_and_any_other_is_a_defect() -> None:
 
     assert (await fact_of(fail(Unreachable("away")), 5)).why_not == "away"
     silent = await fact_of(asyncio.Event().wait(), 0, "Redis at h")
-    assert silent.why_not == "Redis at h gives no answer within 0 s"
+    assert silent.why_not == "Redis at h does not answer within 0 s"
     with pytest.raises(ZeroDivisionError):
         await fact_of(fail(ZeroDivisionError()), 5)
 

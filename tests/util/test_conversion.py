@@ -50,7 +50,7 @@ def test_a_whole_number_is_taken_in_whatever_form(value: Any) -> None:
     ],
 )
 def test_what_is_no_whole_number_is_refused_and_never_rounded(value: Any) -> None:
-    told = re.escape(f"quota {conversion.shown(value)} is no whole number; use one from 1 to 10")
+    told = re.escape(f"quota {conversion.shown(value)} is not a whole number; use one from 1 to 10")
 
     with pytest.raises(BadInput, match=told):
         conversion.whole("quota", value, 1, 10)
@@ -76,7 +76,7 @@ def test_a_number_is_taken_in_whatever_form(value: Any, number: float) -> None:
 
 @pytest.mark.parametrize("value", [True, None, "fast", math.nan, math.inf, 10**400, 1j])
 def test_what_is_no_finite_number_is_refused(value: Any) -> None:
-    with pytest.raises(BadInput, match=r"^rate .* is no number; use one from 0 on$"):
+    with pytest.raises(BadInput, match=r"^rate .* is not a number; use one from 0 on$"):
         conversion.number("rate", value, 0)
 
 
@@ -124,7 +124,7 @@ def test_a_duration_is_seconds_a_timedelta_or_a_text(value: Any, length_s: float
 
 @pytest.mark.parametrize("value", ["soon", True, None, math.nan, "2 h"])
 def test_what_is_no_duration_is_refused(value: Any) -> None:
-    with pytest.raises(BadInput, match=r"^retention_s .* is no duration; give seconds"):
+    with pytest.raises(BadInput, match=r"^retention_s .* is not a duration; give seconds"):
         conversion.seconds("retention_s", value, 0)
 
 
@@ -159,7 +159,9 @@ def test_an_iso_time_without_a_zone_is_local() -> None:
 
 @pytest.mark.parametrize("value", ["tomorrow", True, None, AT_MS + 0.5, AT.date(), "25:00"])
 def test_what_is_no_time_is_refused(value: Any) -> None:
-    with pytest.raises(BadInput, match=r"^expires_at_ms .* is no time; give whole Unix millisec"):
+    with pytest.raises(
+        BadInput, match=r"^expires_at_ms .* is not a time; give whole Unix millisec"
+    ):
         conversion.moment_ms("expires_at_ms", value, NOW_MS)
 
 

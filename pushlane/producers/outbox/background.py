@@ -81,7 +81,10 @@ class Spooler:
             return 0, f"its spool cannot be written ({error.strerror}); free space on that disk"
         if kept == len(self._batches):
             return kept, ""
-        return kept, f"its spool is full too (max_spool_bytes={most:,}), as the broker takes less"
+        return kept, (
+            f"its spool is full too (max_spool_bytes={most:,}), as the broker takes pushes more "
+            "slowly than they come"
+        )
 
     def _kept(self, count: int) -> None:
         batches = self._batches[:count]
@@ -294,4 +297,4 @@ class OutboxThread:
 def _told(error: BaseException) -> PushlaneError:
     if isinstance(error, PushlaneError):
         return error
-    return PushlaneError(f"the producer's thread has died of {type(error).__name__}")
+    return PushlaneError(f"the producer's thread died with {type(error).__name__}")

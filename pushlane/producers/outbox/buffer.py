@@ -223,17 +223,17 @@ class Buffer:
         self.longest_block_s = max(self.longest_block_s, self._clock_s() - begun)
         if not has_room:
             self.refused += 1
-            why = self.trouble or "its pushes come faster than they can be kept"
+            why = self.trouble or "pushes come faster than they can be written"
             raise BufferFull(
-                f"the producer holds {self.bytes:,} bytes, as many as it may "
-                f"(max_buffer_bytes={self._options.max_buffer_bytes:,}): {why}; push again later, "
-                "or give the producer larger bounds"
+                f"the producer holds {self.bytes:,} bytes, the most it may "
+                f"(max_buffer_bytes={self._options.max_buffer_bytes:,}): {why}; push again "
+                "later, or give the producer larger bounds"
             )
 
     def _add(self, seq: int, body: bytes, key: str) -> None:
         if seq > MAX_SEQ:
             raise PushlaneError(
-                f"the task has {MAX_SEQ:,} pushes, as many as one can have; close the producer "
+                f"the task has {MAX_SEQ:,} pushes, the most that it can have; close the producer "
                 "with seal=True, and open it again"
             )
         was_idle, cut_before = not self._open, len(self._cut)

@@ -40,8 +40,8 @@ T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
 KEYS_WAIT = (
-    "a push has a key, and dispatchers of an older version may be there, which would send every "
-    f"copy of it: upgrade them, then run `pushlane formats --min {KEYED}`"
+    "a push has a key, and dispatchers of an older version may be running, which would send "
+    f"every copy of it: upgrade them, then run `pushlane formats --min {KEYED}`"
 )
 _LOOK_S = 5.0
 _LATE_MS = 60_000
@@ -222,7 +222,7 @@ class Sender:
             await publication.publish_packed(bundles, f"producer-{self._task.id}")
         except UnknownLane as error:
             await publication.open_lane()
-            raise Unreachable(f"{error}; it is opened anew") from error
+            raise Unreachable(f"{error}; it is opened again") from error
         except Ended:
             raise
         except TaskConflict as error:  # the broker has not seen yet that an earlier process died
@@ -236,7 +236,7 @@ class Sender:
         if known.fingerprint == task.fingerprint:
             raise Ended(
                 f"task {task.id} was submitted as task {known.id} meanwhile (key {task.key!r}); "
-                "what the spool has of it is dropped"
+                f"what the spool holds of task {task.id} is dropped"
             )
         raise TaskConflict(
             f"key {task.key!r} of task {task.id} in the spool is used by task {known.id} with "
@@ -347,5 +347,5 @@ async def _send(
 
 def _opened(path: Path) -> closing[SpoolFolder]:
     if not (path / "lock").exists():
-        raise BadInput(f"{path} is no spool; name the folder that the producer was given")
+        raise BadInput(f"{path} is not a spool; name the folder that the producer was given")
     return closing(SpoolFolder(path))

@@ -301,7 +301,7 @@ class Spool(BatchStore):
             self._cursor.write(self.acked_seq, self.published)
         except OSError as error:  # an older one does: the broker keeps what is sent again once
             extra = {"action": "spool_full"}
-            told = "%s cannot note what is sent: %s"
+            told = "%s: what is sent cannot be recorded: %s"
             log.warning(told, self._folder, error.strerror, extra=extra)
 
     def sync(self) -> None:
@@ -417,8 +417,8 @@ class Spool(BatchStore):
     def _skip(self, segment: SpoolSegment, end: int) -> None:
         """Tell of bytes that are no record. Only the last file of a killed process may end torn."""
         log.error(
-            "%s holds %d bytes that are no record any more, from byte %d on: what they held is "
-            "lost, the rest is sent, and the file will be set aside",
+            "%s has %d damaged bytes from byte %d on: the pushes in them are lost, the rest is "
+            "sent, and the file will be set aside",
             segment.path,
             end - self._offset,
             self._offset,

@@ -178,7 +178,7 @@ async def test_what_a_version_before_0_2_0_froze_is_refused_until_it_is_done(
     manifest = stage.manifest()
     stage.publish(replace(manifest, format=1))
 
-    with pytest.raises(OutdatedFormat, match=r"run release 0\.2\.0 until it is worked off"):
+    with pytest.raises(OutdatedFormat, match=r"run release 0\.2\.0 until none is left"):
         await run(embedded, request, frozen=True)
 
     assert stage.frozen(manifest.task.id).rows.is_dir()

@@ -125,8 +125,8 @@ def test_bodies_that_cannot_be_used_are_set_aside_and_counted(pipe):
     assert pipe.snapshot.counts.quarantined == 2
     reasons = sorted(row["why"] for row in pipe.rows("quarantine"))
     assert [reason.split(";")[0] for reason in reasons] == [
-        "11 bytes of the receipts log are no batch",
-        "receipts with an outcome that there is not",
+        "11 bytes of the receipts log are not a batch",
+        "receipts with an unknown outcome",
     ]
 
 

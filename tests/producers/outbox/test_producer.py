@@ -486,7 +486,7 @@ def test_a_thread_that_dies_is_told_at_the_next_push(make, monkeypatch, caplog) 
     monkeypatch.setattr("pushlane.producers.outbox.sender.connect", broken)
     producer = make().open()
 
-    with pytest.raises(PushlaneError, match=r"has died of RuntimeError$"):
+    with pytest.raises(PushlaneError, match=r"died with RuntimeError$"):
         until(lambda: not producer.push("user"))
     assert "in broken" in caplog.text
     assert held not in caplog.text

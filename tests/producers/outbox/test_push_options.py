@@ -72,9 +72,9 @@ NAIVE = AT.replace(tzinfo=None)
     [
         ({}, {"not_before_ms": NAIVE}, "not_before_ms 2033-05-18 03:33:20 has no time zone"),
         ({}, {"not_before_ms": 2_000_000_000}, "not_before_ms is 2000000000, which is not from"),
-        ({}, {"not_before_ms": 1.5}, "not_before_ms 1.5 is no time"),
-        ({}, {"not_before_ms": True}, "not_before_ms True is no time"),
-        ({}, {"not_before_ms": "tomorrow"}, "not_before_ms 'tomorrow' is no time"),
+        ({}, {"not_before_ms": 1.5}, "not_before_ms 1.5 is not a time"),
+        ({}, {"not_before_ms": True}, "not_before_ms True is not a time"),
+        ({}, {"not_before_ms": "tomorrow"}, "not_before_ms 'tomorrow' is not a time"),
         ({}, {"not_before_ms": "2h", "expires_at_ms": "1h"}, "is not after its not_before_ms"),
         ({}, {"zone": "Europe/Berlin"}, r"zone .* without quiet hours; make the producer with"),
         (QUIET, {"zone": "Europe/Berln"}, r"unknown time zone 'Europe/Berln'.*Europe/Berlin"),
@@ -106,10 +106,10 @@ def test_what_cannot_be_is_refused_by_name_and_takes_no_seq(
     [
         ({"quiet": "22-8"}, "quiet hours '22-8' are not of the form"),
         ({"quiet": 22}, "quiet is of type int; give a text"),
-        ({"zone": "Europe/Berlin"}, "a time zone says nothing without quiet hours"),
+        ({"zone": "Europe/Berlin"}, "a time zone has no effect without quiet hours"),
         ({**QUIET, "zone": "Berlin"}, "unknown time zone 'Berlin'"),
         ({"max_attempts": 0}, "max_attempts 0 is not from 1 to 100"),
-        ({"max_attempts": 2.5}, r"max_attempts 2\.5 is no whole number"),
+        ({"max_attempts": 2.5}, r"max_attempts 2\.5 is not a whole number"),
         ({"ordered": "yes"}, "ordered is of type str; give a bool"),
     ],
 )
