@@ -7,7 +7,8 @@ with examples (`help_texts.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -35,6 +36,10 @@ _INSTEAD = {
 
 class ShownCommand(TyperCommand):
     """A command whose help has its options in groups, and examples at its end."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _of(ctx):
+            return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for group, records in grouped_options(self, ctx).items():
@@ -95,14 +100,15 @@ class CommandGroup(TyperGroup):
         args = _options_last(args)
         if not ctx.resilient_parsing:
             self._refuse_too_early(ctx, args)
-        return super().parse_args(ctx, args)
+        with _of(ctx):
+            return super().parse_args(ctx, args)
 
     def _refuse_too_early(self, ctx: Any, args: Sequence[str]) -> None:
         option = args[0].partition("=")[0] if args else ""
         known = {name for one in self.get_params(ctx) for name in one.opts}
         command = next((word for word in args if word in self.commands), None)
         if option.startswith("-") and option not in known and command:
-            ctx.fail(f"No such option before a command: {option}; put it after {command!r}.")
+            ctx.fail(f"{option} stands before the command; put it after {command!r}")
 
 
 class FirstByDefault(CommandGroup):
@@ -116,7 +122,18 @@ class FirstByDefault(CommandGroup):
 
 
 class Program(CommandGroup):
-    """The group of all commands, which knows what some words that are none stand for elsewhere."""
+    """The group of all commands, which knows what some words that are none stand for elsewhere.
+
+    It tells what is wrong with a command line, of any command.
+    """
+
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        with _told():
+            return super().make_context(*given, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _told():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         from pushlane.cli.help_texts import COMMANDS
@@ -132,8 +149,33 @@ class Program(CommandGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in _INSTEAD:
-            ctx.fail(f"No such command {args[0]!r}: {_INSTEAD[args[0]]}.")
+            ctx.fail(f"there is no command {args[0]!r}: {_INSTEAD[args[0]]}")
         return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _of(ctx: Any) -> Iterator[None]:
+    """Have each error in usage name its command: the parser leaves it out of some."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "ctx", ctx) is None:
+            error.ctx = ctx  # type: ignore[attr-defined]
+        raise
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn wrong usage inside into one line on stderr, and exit code 2."""
+    try:
+        yield
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's, which does not export their base
+            raise
+        from pushlane.cli.usage import refuse
+
+        refuse(error)
+        raise
 
 
 def _options_last(args: Sequence[str]) -> list[str]:

@@ -110,7 +110,44 @@ def test_a_misspelt_command_is_answered_with_those_that_are_near(command) -> Non
     ran = command("taks")
 
     assert ran.exit_code == 2
-    assert "Did you mean 'tasks'" in ran.stderr
+    assert "did you mean 'tasks'" in ran.stderr
+
+
+_USAGE = "; `pushlane {} --help` shows its usage"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "submit",
+            "an argument is missing: FILE (CSV, JSON Lines or Parquet; - for stdin)"
+            + _USAGE.format("submit"),
+        ),
+        (
+            "submit rows.csv",
+            "an option is missing: --level high|medium|low (its priority)"
+            + _USAGE.format("submit"),
+        ),
+        ("submit rows.csv --level", "--level needs a value: high|medium|low"),
+        ("submit rows.csv --levle high", "there is no option --levle; did you mean '--level'?"),
+        ("tasks --limit x", "--limit: 'x' is no whole number" + _USAGE.format("tasks")),
+        ("tasks --limit -1", "--limit: -1 is not in the range x>=0" + _USAGE.format("tasks")),
+        ("tasks --all=yes", "--all takes no value" + _USAGE.format("tasks")),
+        ("quota sale x", "N: 'x' is no whole number" + _USAGE.format("quota")),
+        ("task show a b", "there are words too many: b" + _USAGE.format("task show")),
+        ("tokens registr", "there is no command 'registr'; did you mean 'register'?"),
+        ("xyzzy", "there is no command 'xyzzy'; `pushlane --help` lists the commands"),
+        ("submit rows.csv --level high --bad-rows no", "--bad-rows: 'no' is not one of 'stop'"),
+        ("submit rows.csv --level high --reveal", "--reveal shows the recipients of a dry run"),
+    ],
+)
+def test_wrong_usage_is_one_error_line_like_any_other(command, words: str, told: str) -> None:
+    ran = command(*words.split())
+
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert ran.stderr.startswith(f"error: {told}")
+    assert "--help`" in ran.stderr
 
 
 _ALL = [
@@ -174,7 +211,8 @@ def test_other_options_are_told_to_stand_after_the_command(command) -> None:
 
     assert ran.exit_code == 2
     assert ran.stderr.endswith(
-        "Error: No such option before a command: --json; put it after 'tasks'.\n"
+        "error: --json stands before the command; put it after 'tasks'; `pushlane --help` lists "
+        "the commands\n"
     )
 
 
@@ -218,7 +256,7 @@ def test_a_word_that_others_have_a_command_for_leads_to_ours(command, word: str,
     ran = command(word)
 
     assert ran.exit_code == 2
-    assert ran.stderr.endswith(f"Error: No such command {word!r}: {told}.\n")
+    assert ran.stderr.endswith(f"error: there is no command {word!r}: {told}\n")
 
 
 _HELP = {name: command for name, command in _ALL if not getattr(command, "hidden", False)}
