@@ -278,7 +278,7 @@ class Console:
     async def _log_in_at_issuer(self, request: Request) -> Response:
         """Lead a browser to the issuer, and have it keep what it has to bring back."""
         if self._flow is None:
-            raise NotFound("nobody logs in at an issuer here: give oidc_client_id")
+            raise NotFound("login at an issuer is not set up here: set oidc_client_id")
         there, login = await self._flow.begin(
             self._back_url(request), request.query_params.get("next", "")
         )
@@ -317,7 +317,7 @@ class Console:
         self._refuse_forged(request, fields, reader)
         form = self._sessions.kept(fields.get("kept", ""))
         if form is None:
-            raise BadInput("what was typed is kept no longer")
+            raise BadInput("what you typed is no longer kept: type it again")
         return self._shown.again(request, form, reader)
 
     async def _tell_session(self, request: Request) -> Response:
@@ -398,7 +398,7 @@ class Console:
     def _refuse_forged(self, request: Request, fields: Fields, reader: Reader) -> None:
         _refuse_foreign(request)
         if not self._sessions.fits(reader.login, fields.get("_form", "")):
-            raise NotAllowed("this form is not one of your session: load its page again")
+            raise NotAllowed("this form does not belong to your session: load its page again")
 
     def _to_login(self, request: Request) -> Response:
         there = path_of(request).removeprefix(f"{PREFIX}/")

@@ -54,7 +54,10 @@ class CodeFlow:
         """
         found = await self._issuer.discovered()
         if not (found.authorization_endpoint and found.token_endpoint):
-            raise Unreachable(f"the issuer {found.issuer} has no place to log in")
+            raise Unreachable(
+                f"the issuer {found.issuer} has no authorization endpoint, so nobody can log in "
+                "there"
+            )
         then = then if len(then) <= _LONGEST_NEXT else ""
         state, nonce, verifier = (secrets.token_urlsafe(_RANDOM_BYTES) for _ in range(3))
         login = Underway(state, nonce, verifier, then)
@@ -78,7 +81,7 @@ class CodeFlow:
         Raises Unauthorized for what is no end of this login, and Unreachable.
         """
         if not hmac.compare_digest(brought.get("state", "").encode(), login.state.encode()):
-            raise Unauthorized(f"this is the end of another login: {_AGAIN}")
+            raise Unauthorized(f"this answer belongs to another login: {_AGAIN}")
         if "code" not in brought:
             raise Unauthorized(
                 f"the issuer says {brought.get('error', 'nothing')[:60]!r}: {_AGAIN}"

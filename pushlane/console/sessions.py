@@ -141,8 +141,8 @@ def sessions(key_file: Path | None) -> Sessions:
     keys = [key for line in lines if (key := _read(line)) is not None]
     if not keys or len(keys) != len(lines):
         raise BadInput(
-            f"session_key_file {key_file} has to have {_KEY_BYTES} random bytes in base64, as "
-            "`openssl rand -base64 32` prints them; older keys each on a line behind it"
+            f"session_key_file {key_file} must hold {_KEY_BYTES} random bytes in base64, as "
+            "`openssl rand -base64 32` prints them; put each older key on a line after it"
         )
     return Sessions(keys)
 

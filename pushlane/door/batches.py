@@ -58,14 +58,16 @@ KINDS: Mapping[str, type[Operation[Any]]] = {
 _MOST_RUNNING = 8
 _SAVE_EVERY_S = 1.0
 _CLOSE_S = 10.0
-_BUSY = "a process makes this change now; look at how far it is"
+_BUSY = "a process is making this change now; read the change to see how far it is"
 
 
 def kind_of(word: str) -> type[Operation[Any]]:
     """Return the operation of this name. Raises BadInput for one that is not done to many tasks."""
     kind = KINDS.get(word)
     if kind is None:
-        raise BadInput(f"{word[:40]!r} is not done to many tasks; these are: {', '.join(KINDS)}")
+        raise BadInput(
+            f"{word[:40]!r} cannot be done to many tasks at once; these can: {', '.join(KINDS)}"
+        )
     return kind
 
 
@@ -114,7 +116,7 @@ class Batches:
         tasks = await tasks_of(self._backend.documents, batch_id)
         before, _ = await self.of(batch_id, caller)  # as it is under the lease
         if not before.left or len(tasks) != before.count:
-            raise NotFound("nothing is left to change, or it is kept no longer")
+            raise NotFound("nothing is left to change, or this change is no longer kept")
         done = await self._done_since(before, tasks) if before.is_running else frozenset[str]()
         begun = replace(
             before, run=run, process=_place(), is_stopping=False, is_running=True, why=""
@@ -130,7 +132,10 @@ class Batches:
         documents = self._backend.documents
         batch = await find_batch(documents, batch_id)
         if batch is None or batch.who != caller.name:
-            raise NotFound("no such change of yours is kept; the audit has what was done")
+            raise NotFound(
+                "you have no such change, or it is no longer kept; `pushlane audit` shows what "
+                "was done"
+            )
         if not batch.is_running or await self._backend.lease.is_held(lease_of(batch_id)):
             return batch, False
         again = await find_batch(documents, batch_id)  # it may have ended just now
@@ -231,7 +236,7 @@ class _Making:
         try:
             await guard.run(lambda: self._work(tasks), lambda: None)
         except PushlaneError as error:  # another goes on with it, or it is kept no longer
-            told = "a change of many tasks has stopped here after %d of %d: %s"
+            told = "a change of many tasks stopped after %d of %d: %s"
             extra = {"action": "batch_lost"}
             log.warning(told, self._batch.ended, self._batch.count, error, extra=extra)
 
@@ -262,7 +267,7 @@ class _Making:
                 if monotonic() >= self._save_at_s:
                     await self._save()
                 if self.is_stopping or self._batches.is_closing:
-                    return "somebody has stopped it" if self.is_stopping else "serve stops"
+                    return "somebody stopped it" if self.is_stopping else "serve stops"
                 await self._change(task_id)
             except (Unauthorized, NotNow, NotFound, TaskConflict, Unreachable) as error:
                 return str(error)

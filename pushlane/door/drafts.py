@@ -258,12 +258,12 @@ class Drafts:
         again = "choose it again" + _under_its_key(name)
         if place != self.place and re.fullmatch(r"[A-Za-z0-9-]{1,100}", place):
             raise KeptElsewhere(
-                f"this file is at the process {place} of `serve`, and {self.place} answers. Try "
+                f"the process {place} of `serve` has this file, and {self.place} answered. Try "
                 f"again; if that process has stopped, the file is gone: {again}"
             )
         raise NotFound(
-            "no such file of yours is kept: it is submitted, discarded, or nobody looked at it for "
-            f"an hour; {again}"
+            "you have no such file here: it was submitted or discarded, or nobody looked at it "
+            f"for an hour; {again}"
         )
 
     def of_owner(self, caller: Caller) -> list[Draft]:
@@ -294,7 +294,7 @@ class Drafts:
         self._refuse_busy(draft)
         checked = draft.checked
         if checked is None or checked.number != number:
-            raise BadInput("something was changed since that check: look at the newest one")
+            raise BadInput("something has changed since that check: look at the newest check")
         if checked.why_not:
             raise BadInput(checked.why_not)
         work = self._submit
@@ -420,7 +420,7 @@ class Drafts:
         if draft.done is not None:
             raise BadInput(f"it is submitted already, as task {draft.done.task_id}")
         if draft.is_busy:
-            raise NotNow("it is being worked on; wait until that is through")
+            raise NotNow("it is still being worked on; wait until that ends")
 
     def _begin(self, draft: Draft, word: str, work: Callable[[Job], Awaitable[None]]) -> None:
         job = draft.job = Job(word)

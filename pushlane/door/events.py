@@ -63,7 +63,7 @@ def _app(request: Request, path: str) -> str:
     takes = {"app"} if path == "/watch/tasks" else set()
     if other := [name for name in query if name not in takes]:
         has = "`app`" if takes else "nothing"
-        raise BadInput(f"{other[0][:40]!r} is no part of this query, which has {has}")
+        raise BadInput(f"{other[0][:40]!r} is not a parameter of this query, which takes {has}")
     return query.get("app", "")
 
 
@@ -103,7 +103,7 @@ class EventStream(Response):
             try:
                 await self._send(self._frames, send)
             except TimeoutError:
-                log.info("a watcher does not read: it is cut off", extra=CUT_OFF)
+                log.info("a watcher does not read: its connection is closed", extra=CUT_OFF)
                 if (connection := scope.get("extensions", {}).get(ABORT)) is not None:
                     connection["abort"]()  # closed, it would wait until what is unread is read
             finally:

@@ -29,7 +29,7 @@ _NET_BITS = 64
 _HOW = (
     "give a token: `Authorization: Bearer pl_...`; an admin makes one with `pushlane access create`"
 )
-_TOO_MANY = "{who} asks more than {per_s:g} times a second; ask again in {wait_s:.1f} s"
+_TOO_MANY = "{who} sends more than {per_s:g} requests a second; try again in {wait_s:.1f} s"
 
 
 class _Known(NamedTuple):

@@ -37,7 +37,7 @@ _KEPT_S = 86_400.0
 _AGAIN_S = 60.0
 _WAIT_S = 5.0
 _MOST_BYTES = 1024 * 1024
-_REFUSED = "the token of the issuer is not valid for this: {why}"
+_REFUSED = "the issuer's token is not valid here: {why}"
 
 
 class Discovery(msgspec.Struct):
@@ -100,7 +100,10 @@ class Issuer:
         except (ValueError, msgspec.DecodeError) as error:
             raise Unreachable(f"{place} cannot be read: {error}") from error
         if found.issuer.rstrip("/") != self._issuer:
-            raise Unreachable(f"the issuer {self._issuer} calls itself {found.issuer[:200]}")
+            raise Unreachable(
+                f"the issuer {self._issuer} names itself {found.issuer[:200]}: set oidc_issuer "
+                "to its own name"
+            )
         return found
 
     async def claims(self, text: str, audience: str) -> Mapping[str, Any]:
@@ -112,9 +115,9 @@ class Issuer:
         try:
             header = jwt.get_unverified_header(text)
         except jwt.PyJWTError:
-            raise _refusal("it is no JWT") from None
+            raise _refusal("it is not a JWT") from None
         if header.get("alg") not in _ALGORITHMS:
-            raise _refusal(f"its algorithm is none of {', '.join(_ALGORITHMS)}")
+            raise _refusal(f"its algorithm is not one of {', '.join(_ALGORITHMS)}")
         key = await self._key(str(header.get("kid", "")))
         try:
             found: dict[str, Any] = jwt.decode(
@@ -140,7 +143,8 @@ class Issuer:
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
         if not (is_number and LEAST_PER_S <= found <= MOST_PER_S):
             raise _refusal(
-                f"its claim {self._pace_claim} is no number from {LEAST_PER_S:g} to {MOST_PER_S:g}"
+                f"its claim {self._pace_claim} is not a number from {LEAST_PER_S:g} to "
+                f"{MOST_PER_S:g}"
             )
         return float(found)
 
@@ -167,7 +171,7 @@ class Issuer:
             raise self._away()
         found = self._keys.get(kid)
         if found is None or self._clock_s() - self._fetched_s >= _KEPT_S:
-            raise _refusal("the issuer shows no key that it is signed with")
+            raise _refusal("the issuer has no key that matches its signature")
         return found
 
     def _known(self, kid: str) -> jwt.PyJWK | None:

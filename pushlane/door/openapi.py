@@ -217,7 +217,7 @@ def _match_parameters(kind: type[Operation[Any]]) -> list[dict[str, Any]]:
 def _match_responses(kind: type[Operation[Any]]) -> dict[str, Any]:
     """Return how a change is refused of what is not as the caller has seen it."""
     content = {MEDIA_TYPE: {"schema": _ref("Problem")}}
-    stale = {"description": "It is not as you saw it: `present` is how it is now."}
+    stale = {"description": "It has changed since you read it: `present` is how it is now."}
     missing = {"description": "If-Match is missing."}
     refused: dict[str, Any] = {}
     if kind.etag.is_taken:

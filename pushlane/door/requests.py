@@ -73,7 +73,7 @@ def _split(name: str, texts: Sequence[str]) -> list[str]:
     """Return the values in texts with commas. Raises BadInput for none: that may mean all."""
     found = [one.strip() for text in texts for one in text.split(",") if one.strip()]
     if not found:
-        raise BadInput(f"{name} has commas alone; leave it empty, or give values between them")
+        raise BadInput(f"{name} has only commas; leave it empty, or give values between them")
     return found
 
 
@@ -97,10 +97,10 @@ def tags_of(kind: type[Operation[Any]], given: Sequence[str]) -> frozenset[str] 
     if text == "*":
         return None
     if not kind.etag.is_taken:
-        raise BadInput(f"{kind.word()} minds no If-Match: leave it out")
+        raise BadInput(f"{kind.word()} does not use If-Match: leave it out")
     if not _TAGS.fullmatch(text):
         raise BadInput(
-            'If-Match has to be the ETag of an answer, in its quotes, like "5d1f0c7a9b3e2846", or *'
+            'If-Match must be the ETag of an answer, in its quotes, like "5d1f0c7a9b3e2846", or *'
         )
     return frozenset(_TAG.findall(text))
 
@@ -135,9 +135,9 @@ def _of_body(body: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(body)
     except UNREADABLE as error:
-        raise BadInput(f"the body is no JSON: {error}") from error
+        raise BadInput(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise BadInput("the body is no JSON object; give the fields by name")
+        raise BadInput("the body is not a JSON object; give the fields by name")
     return found
 
 

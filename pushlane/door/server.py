@@ -92,7 +92,7 @@ def listening(app: Starlette, place: Place) -> Listening:
             at.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
     except OSError as error:
         raise BadInput(
-            f"it cannot listen at {place.host}:{place.port}: {error.strerror or error}; give "
+            f"cannot listen at {place.host}:{place.port}: {error.strerror or error}; give "
             "another --bind"
         ) from error
     scheme = "https" if place.cert else "http"

@@ -58,7 +58,7 @@ class SinglePushes:
         try:
             push = _decode(body)
         except UNREADABLE as error:
-            raise BadInput(f"the body is no push: {why_no_push(error)}") from error
+            raise BadInput(f"the body is not a push: {why_no_push(error)}") from error
         key = request.path_params["key"]
         if not key:
             raise BadInput("the key is empty; give one of yours: PUT .../pushes/KEY")
@@ -96,7 +96,7 @@ async def body_of(request: Request, most: int) -> bytes:
                     told = f"the body is longer than {most:,} bytes; send less at a time"
                     raise OversizedPush(told)
     except TimeoutError:
-        raise SlowBody(f"the body has not come to its end within {BODY_S:g} s") from None
+        raise SlowBody(f"the body did not end within {BODY_S:g} s") from None
     return bytes(body)
 
 

@@ -85,7 +85,7 @@ async def _parts(request: Request, stopping: asyncio.Event) -> AsyncIterator[byt
             if stopped.done():
                 raise Cut("this process stops")
             if not coming.done():
-                raise Cut(f"nothing of the body came for {SILENT_S:g} s")
+                raise Cut(f"no more of the body came for {SILENT_S:g} s")
             part = coming.result()
             if part is None:
                 return
@@ -106,7 +106,9 @@ def _first(request: Request) -> int:
     """Return which line the body begins with."""
     query = request.query_params
     if other := [name for name in query if name != "from"]:
-        raise BadInput(f"{other[0][:40]!r} is no part of this query; `from` is: the first line")
+        raise BadInput(
+            f"{other[0][:40]!r} is not a parameter here; `from` is: the number of the first line"
+        )
     return whole("from", query.get("from", "1"), 1)
 
 
@@ -124,7 +126,7 @@ def _inflater(encoding: str) -> Callable[[bytes], Iterable[bytes]]:
                 yield inflating.decompress(part, _AT_ONCE)
                 part = inflating.unconsumed_tail
         except zlib.error as error:
-            raise BadInput("the body is no gzip") from error
+            raise BadInput("the body is not gzip") from error
 
     return inflate
 

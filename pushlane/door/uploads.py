@@ -42,7 +42,7 @@ def length_of(request: Request) -> int:
     """Return how long a body is, in bytes. Raises BadInput where it does not say."""
     given = request.headers.get("content-length", "")
     if not given.isdecimal():
-        raise BadInput("the form does not say its length: send it with Content-Length")
+        raise BadInput("the form does not give its length: send it with Content-Length")
     return int(given)
 
 
@@ -143,7 +143,7 @@ class _Form:
             return
         token = bytes(self._fields.get(FORM_TOKEN, b"")).decode("utf-8", "replace")
         if not self._is_ours(token):
-            raise NotAllowed("this form is not one of your session: load its page again")
+            raise NotAllowed("this form does not belong to your session: load its page again")
         if self._called is not None:
             raise BadInput("one file at a time; each makes a task of its own")
         self._is_file = True
@@ -248,7 +248,7 @@ async def _timely(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             async with asyncio.timeout(BODY_S):
                 part = await anext(parts, None)
         except TimeoutError:
-            raise SlowBody(f"nothing of the file came for {BODY_S:g} s") from None
+            raise SlowBody(f"no more of the file came for {BODY_S:g} s") from None
         if part is None:
             return
         yield part

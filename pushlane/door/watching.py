@@ -177,7 +177,7 @@ class Watch:
             else:
                 entries = seen.after(place)
                 if entries is None:
-                    log.info("a watcher reads too slowly: it is cut off", extra=CUT_OFF)
+                    log.info("a watcher reads too slowly: its connection is closed", extra=CUT_OFF)
                     return
                 place, frames = seen.last, [one.frame for one in entries if self._sees_change(one)]
             if not frames and loop.time() >= beat_s:

@@ -141,8 +141,8 @@ class CreateToken(Operation[NewTokenView], frozen=True, kw_only=True):
         is_bounded = self.levels or self.sinks or self.most_quota or self.most_per_s
         if is_bounded and self.grants is not Role.SUBMITTER:
             raise BadInput(
-                f"levels, sinks, a quota and a rate bound what a submitter may ask for; this is "
-                f"a token of role {self.grants}: leave them out"
+                "levels, sinks, a quota and a rate are only for submitters, and this token has "
+                f"the role {self.grants}: leave them out"
             )
         now = now_ms()
         token = Token(

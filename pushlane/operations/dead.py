@@ -113,7 +113,7 @@ class _Chosen(Operation[Result], Generic[Result], frozen=True, kw_only=True):
         if self.older_than_s and self.newer_than_s and self.older_than_s >= self.newer_than_s:
             raise BadInput(
                 f"nothing is dead for longer than {self.older_than_s:g} s and for less than "
-                f"{self.newer_than_s:g} s; give the second the longer age, or leave one out"
+                f"{self.newer_than_s:g} s; give newer_than_s the longer age, or leave one out"
             )
         return await chosen(
             at.backend,

@@ -61,8 +61,8 @@ def refuse(session: Session, operation: Operation[Any]) -> None:
     refuse_role(caller, kind.role, kind.word())
     if kind.etag is ETag.NEEDED and session.beside.seen == frozenset():
         raise Unseen(
-            f"{kind.word()} sets a value over another: say with `If-Match` which one you have "
-            "seen, by the ETag of a GET, or `If-Match: *` for whatever it is"
+            f"{kind.word()} overwrites a value: send `If-Match` with the ETag of the GET that "
+            "you have read, or `If-Match: *` to overwrite any value"
         )
     if session.apps is None:
         return
@@ -89,7 +89,7 @@ async def _audit(session: Session, kind: type[Operation[Any]]) -> None:
         except PushlaneError as error:
             if not kind.changes:
                 raise
-            told = "%s of %s by %s is done, and is not in the audit: %s"
+            told = "%s of %s by %s is done, but could not be written to the audit: %s"
             extra = {"action": "not_audited"}
             log.warning(told, operation, change.subject, caller.name, error, extra=extra)
 

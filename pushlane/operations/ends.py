@@ -21,7 +21,7 @@ from pushlane.util.errors import NotAllowed
 MOST_HASHED = 10_000
 _LISTED = 1_000
 _BITS = 2**64
-_NO_CURSOR = "cursor is none that a page has ended with; leave it out to begin again"
+_NO_CURSOR = "cursor is not one that a page has given; leave it out to start again"
 
 
 class EndView(msgspec.Struct, frozen=True, kw_only=True):

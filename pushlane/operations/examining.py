@@ -101,7 +101,7 @@ async def _examined(backend: Backend, settings: Settings) -> ExaminedView:
         async with asyncio.timeout(_ALL_WITHIN_S):
             found, _ = await examine(settings, _AT_ONCE, backend=backend)
     except TimeoutError:
-        raise Unreachable(f"the checks are not through within {_ALL_WITHIN_S:g} s") from None
+        raise Unreachable(f"the checks did not end within {_ALL_WITHIN_S:g} s") from None
     counts = Counter(one.severity for one in found.findings)
     return ExaminedView(
         at_ms=at_ms,

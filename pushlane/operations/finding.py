@@ -266,4 +266,4 @@ def _decoded(place: str) -> Place | None:
     return found
 
 
-_NO_PLACE = "there is no such place in the list; leave the cursor out to begin again"
+_NO_PLACE = "there is no such place in the list; leave the cursor out to start again"

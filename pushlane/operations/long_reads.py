@@ -44,8 +44,8 @@ class LongReads:
             except TimeoutError:
                 raise BadInput(
                     f"reading the receipts takes longer than {self.bounds.most_s:g} s, the most "
-                    "that this server gives a read: ask of a task, of a shorter time, or beside "
-                    "the backend"
+                    "that this server allows: ask about one task or a shorter time, or run the "
+                    "command beside the backend"
                 ) from None
 
     @asynccontextmanager
@@ -59,8 +59,8 @@ class LongReads:
                 await self._room.acquire()
         except TimeoutError:
             raise NotNow(
-                f"{self.bounds.at_once} reads of receipts go on at this server, the most at once: "
-                "ask again in some seconds"
+                f"this server reads receipts for at most {self.bounds.at_once} at once, and is "
+                "busy: try again in a few seconds"
             ) from None
         try:
             yield

@@ -401,7 +401,7 @@ async def _hash_of(at: Session, push: str) -> int:
     if found is None:
         raise NotFound(
             f"no receipt of push {task.id}-{seq} says whom it was for: it was not tried yet, "
-            "receipts are off, or older than the log keeps them"
+            "receipts are off, or the log no longer keeps it"
         )
     return found
 
@@ -580,8 +580,8 @@ def push_parts(push: str) -> tuple[str, int]:
     word, dash, seq = push.rpartition("-")
     if not (word and dash and seq.isdecimal() and len(seq) <= len(str(MAX_SEQ))):
         raise BadInput(
-            f"{push[:60]!r} is no push: give its task and its number, like sale-17; whom it was "
-            "for: pushlane results TASK --recipient WHO"
+            f"{push[:60]!r} is not a push: give its task and its number, like sale-17; to search "
+            "by recipient: pushlane results TASK --recipient WHO"
         )
     return word, int(seq)
 

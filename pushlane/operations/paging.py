@@ -50,12 +50,12 @@ def place_of(asked: Operation[Any]) -> str:
         found = msgspec.json.decode(urlsafe_b64decode(padded), type=_Place)
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
         raise BadInput(
-            "cursor is none that a page has ended with; leave it out to begin again"
+            "cursor is not one that a page has given; leave it out to start again"
         ) from error
     if found.question != _question(asked):
         raise BadInput(
-            f"the cursor belongs to another list than this {asked.word()}: give the same fields as "
-            "before, or leave it out to begin again"
+            f"the cursor belongs to another list than this {asked.word()}: give the same fields "
+            "as before, or leave it out to start again"
         )
     return found.place
 

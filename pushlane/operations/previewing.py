@@ -609,7 +609,9 @@ async def _opened(at: Session, token: str) -> _Said:
     mac, body = raw[:32], raw[32:]
     key = await _key(at.backend.documents)
     if not body or not hmac.compare_digest(mac, hmac.digest(key, body, "sha256")):
-        raise BadInput("this is no token of a preview, or it was cut: preview the change again")
+        raise BadInput(
+            "this is not the token of a preview, or it is incomplete: preview the change again"
+        )
     said = msgspec.msgpack.decode(zlib.decompress(body), type=_Said)
     if said.until_ms < now_ms():
         raise BadInput("the preview is over ten minutes old: preview the change again")

@@ -179,8 +179,8 @@ class PutRule(Operation[RuleView], frozen=True, kw_only=True):
         """
         if at.caller.face not in _BESIDE and not at.settings.rules_over_http:
             raise NotAllowed(
-                "rules are not saved through this server, as they can run code where they are "
-                "served: save it beside the backend, or set rules_over_http for the server"
+                "this server does not save rules, as a rule can run code where it is served: "
+                "save it beside the backend, or set rules_over_http for the server"
             )
         if isinstance(self.task.get("payload"), str):
             raise BadInput("the task's payload is a text; give the object itself, not its file")
@@ -313,7 +313,9 @@ class WithdrawRuleRuns(Operation[RuleView], frozen=True, kw_only=True):
         asked = [iso_utc(run.at_ms) for run in requests(history) if self.at_ms in (0, run.at_ms)]
         if not asked:
             of_then = f" of {iso_utc(self.at_ms)}" if self.at_ms else ""
-            raise BadInput(f"no run{of_then} of rule {self.name!r} waits that was asked for")
+            raise BadInput(
+                f"rule {self.name!r} has no waiting run{of_then} that somebody asked for"
+            )
         edit = withdraw_run(self.at_ms) if self.at_ms else withdraw_runs
         await store.change_history(self.name, edit)
         at.changed(f"rule/{self.name}", {"run": ", ".join(asked)}, {}, rule.app)

@@ -309,7 +309,7 @@ def _changed(caller: Caller, was: Stream, wanted: Stream) -> Stream:
     others = [n for n in ("level", "quota", "rate_per_s", "in_flight") if _differs(was, wanted, n)]
     if others and not caller.access.role.may(Role.OPERATOR):
         raise NotAllowed(
-            f"stream {was.name} is there, and {', '.join(others)} would change, which needs the "
+            f"stream {was.name} exists, and {', '.join(others)} would change, which needs the "
             f"role operator; {caller.name} has the role {caller.access.role}"
         )
     return replace(wanted, paused=was.paused, reason=was.reason, created_at_ms=was.created_at_ms)

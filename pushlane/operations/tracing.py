@@ -106,7 +106,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             await self._refuse_task(at)
         of = self._of(task, key, story)
         if self.reveal and of != OF_PUSH:
-            raise BadInput("one push at a time is revealed: name it, TASK-SEQ")
+            raise BadInput("only one push at a time can be revealed: give its id, TASK-SEQ")
         found = _by_push(story)
         if task is not None and key is not None:
             found.setdefault(key, [])
@@ -166,10 +166,10 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             return OF_PUSH
         if not story.rows:
             raise NotFound(
-                "that is no push (TASK-SEQ) of a task that there is, and no receipt in "
-                f"{story.source} has that trace id or recipient: check how it is written; "
-                "nothing of it may have been tried yet, or its receipts are off, dropped, hashed "
-                f"with another receipts_key{'' if self.since_ms is None else ', or older'}"
+                f"no task has that push (TASK-SEQ), and no receipt in {story.source} has that "
+                "trace id or recipient: check how it is written; nothing of it may have been "
+                "tried yet, or its receipts are off, dropped, hashed with another "
+                f"receipts_key{'' if self.since_ms is None else ', or older'}"
             )
         traces = {trace_key(row.trace_id) for row in story.rows}
         return OF_TRACE if trace_key(self.what) in traces else OF_RECIPIENT

@@ -59,7 +59,8 @@ def test_a_token_that_is_none_is_refused(tasks: Command) -> None:
 
     assert refused.exit_code == 1
     assert (
-        "this is no token of a preview, or it was cut: preview the change again" in refused.stderr
+        "this is not the token of a preview, or it is incomplete: preview the change again"
+        in refused.stderr
     )
 
 

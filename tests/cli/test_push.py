@@ -73,7 +73,7 @@ def test_a_dead_push_of_a_lane_that_keeps_nothing_is_shown_as_it_died(
     [
         ("sale-5", "has 4 pushes: there is no push 5"),
         ("sale-0", "has 4 pushes: there is no push 0"),
-        ("sale", "'sale' is no push: give its task and its number, like sale-17"),
+        ("sale", "'sale' is not a push: give its task and its number, like sale-17"),
         ("nothing-1", "no task 'nothing'"),
     ],
 )

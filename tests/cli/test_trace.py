@@ -56,7 +56,7 @@ def test_a_push_that_waits_says_where_to_look(command: Command) -> None:
     ("words", "told"),
     [
         (("sale-5",), "has 2 pushes: there is no push 5"),
-        (("nobody",), "that is no push (TASK-SEQ)"),
+        (("nobody",), "no task has that push (TASK-SEQ)"),
         (("sale",), "'sale' is a task; trace one of its pushes, such as "),
         (("",), "give a text that is not empty"),
     ],

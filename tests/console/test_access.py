@@ -120,7 +120,7 @@ async def test_commas_alone_are_not_all_apps(settings: Settings, apps: str) -> N
         there = await told(browser, ListTokens())
 
     assert refused.status == 400
-    assert "apps has commas alone" in refused.body.decode()
+    assert "apps has only commas" in refused.body.decode()
     assert [one.name for one in there] == ["me"]
 
 

@@ -110,7 +110,7 @@ async def test_it_can_be_stopped(settings: Settings, monkeypatch: pytest.MonkeyP
     assert "0 of 3 so far." in page
     assert forged.status == 403
     assert led_to(stopped, f"/console/{address}/stop") == f"/console/{address}"
-    assert "Stopped after 1 of 3: somebody has stopped it." in html
+    assert "Stopped after 1 of 3: somebody stopped it." in html
 
 
 async def test_it_ends_with_the_process_after_what_is_under_way(
@@ -297,7 +297,7 @@ async def test_any_process_knows_how_far_it_is_and_can_stop_it(
         html = await ended(second, address)
 
     assert "1 of 3 so far." in page
-    assert "Stopped after 2 of 3: somebody has stopped it." in html
+    assert "Stopped after 2 of 3: somebody stopped it." in html
 
 
 async def test_another_process_goes_on_with_what_was_stopped(

@@ -155,7 +155,7 @@ async def test_of_too_many_reads_at_once_it_is_said_to_ask_again(
         async with browser.door.reads.one(), browser.door.reads.one():
             shown = text_of(await report(browser))
 
-    assert "2 reads of receipts go on at this server" in shown
+    assert "reads receipts for at most 2 at once" in shown
 
 
 async def test_a_task_of_another_app_has_no_report(settings: Settings) -> None:

@@ -533,7 +533,7 @@ async def test_what_was_checked_is_what_is_submitted(settings: Settings) -> None
 
     assert "Submit 3 pushes, paused" in second
     assert refused.status == 400
-    assert "look at the newest one" in refused.body.decode()
+    assert "look at the newest check" in refused.body.decode()
     assert "It is submitted" in done
     assert (task.level, task.state) == ("low", State.PAUSED)
 
@@ -668,7 +668,7 @@ async def test_a_draft_of_another_process_is_named(settings: Settings) -> None:
             assert endless.status == 404
 
     assert gone.status == 404
-    assert "this file is at the process host-7-41 of `serve`" in gone.body.decode()
+    assert "the process host-7-41 of `serve` has this file" in gone.body.decode()
 
 
 async def test_a_file_that_is_gone_is_told_with_the_key_of_its_task(settings: Settings) -> None:

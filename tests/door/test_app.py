@@ -61,7 +61,14 @@ async def test_a_subject_with_a_slash_is_one_field(settings: Settings) -> None:
         ("PUT", "/v1/levels", {"weights": 3}, {}, 400, "weights: expected `str`, got `int`"),
         ("PUT", "/v1/levels", {}, {}, 400, "object missing required field `weights`"),
         ("PUT", "/v1/levels", {"w": 1}, {}, 400, "unknown field `w`; set-levels has the fields"),
-        ("PUT", "/v1/levels", [], {}, 400, "the body is no JSON object; give the fields by name"),
+        (
+            "PUT",
+            "/v1/levels",
+            [],
+            {},
+            400,
+            "the body is not a JSON object; give the fields by name",
+        ),
         ("PUT", "/v1/levels", {"weights": "0:0:0"}, {}, 400, "are all zero: nothing would be"),
         ("PUT", "/v1/levels", {"weights": "1:1:1"}, {"a": 1}, 400, "PUT takes no query"),
         ("GET", "/v1/tasks", {"app": "a"}, {}, 400, "a GET takes no body"),
@@ -112,7 +119,7 @@ async def test_a_body_that_is_no_json_says_where(settings: Settings) -> None:
         answer = await ask("PUT", "/v1/levels", parts=[b'{"weights": ', b"5:4:1}"])
 
     assert answer.status == 400
-    assert "the body is no JSON: " in answer.json["detail"]
+    assert "the body is not JSON: " in answer.json["detail"]
 
 
 async def test_a_body_that_is_too_long_is_not_read_to_its_end(settings: Settings) -> None:

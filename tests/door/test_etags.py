@@ -131,7 +131,7 @@ async def test_who_says_nothing_of_what_was_seen_is_asked_to(
         silent = await ask(method, path, body)
 
         assert silent.status == 428
-        assert "or `If-Match: *` for whatever it is" in silent.json["detail"]
+        assert "or `If-Match: *` to overwrite any value" in silent.json["detail"]
         assert await tag_at(ask, look) == before
         assert (await ask(method, path, body, headers={"if-match": "*"})).status == 200
 
@@ -363,7 +363,7 @@ async def test_what_is_no_tag_is_refused(settings: Settings, given: str) -> None
         answer = await ask("PUT", "/v1/levels", {"weights": "1:1:1"}, headers={"if-match": given})
 
     assert answer.status == 400
-    assert "If-Match has to be the ETag of an answer" in answer.json["detail"]
+    assert "If-Match must be the ETag of an answer" in answer.json["detail"]
 
 
 async def test_a_weak_tag_fits_nothing(settings: Settings) -> None:
@@ -382,7 +382,7 @@ async def test_where_no_tag_is_minded_none_is_taken(settings: Settings) -> None:
         whatever = await ask("POST", "/v1/access", token, headers={"if-match": "*"})
 
     assert (answer.status, whatever.status) == (400, 200)
-    assert answer.json["detail"] == "create-token minds no If-Match: leave it out"
+    assert answer.json["detail"] == "create-token does not use If-Match: leave it out"
 
 
 async def test_a_role_that_is_not_enough_comes_before_a_tag(settings: Settings) -> None:

@@ -64,7 +64,9 @@ async def test_a_token_asks_as_often_as_it_may(settings: Settings) -> None:
         gate = Gate(backend.documents, clock_s=(clock := Clock()))
         await gate.caller(slow)
         await gate.caller(slow)
-        with pytest.raises(TooMany, match=r"asks more than 2 times a second; ask again in 0.5 s"):
+        with pytest.raises(
+            TooMany, match=r"sends more than 2 requests a second; try again in 0.5 s"
+        ):
             await gate.caller(slow)
         for _ in range(10):
             await gate.caller(quick)

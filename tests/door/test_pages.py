@@ -439,7 +439,7 @@ async def test_what_is_no_cursor_is_refused(settings: Settings, cursor: str) -> 
         answer = await ask("GET", "/v1/tasks", query={"cursor": cursor})
 
     assert answer.status == 400
-    assert "cursor is none that a page has ended with" in answer.json["detail"]
+    assert "cursor is not one that a page has given" in answer.json["detail"]
 
 
 async def test_a_cursor_that_somebody_has_made_finds_no_more_than_they_may_see(

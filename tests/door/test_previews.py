@@ -73,7 +73,7 @@ async def test_a_token_does_the_operation_that_was_previewed_and_no_other(
 
         for one in (refused, no_preview):
             assert one.status == 400
-            assert "this is no token of a preview, or it was cut" in one.json["detail"]
+            assert "this is not the token of a preview, or it is incomplete" in one.json["detail"]
         assert (done.status, done.json["operation"]) == (200, "pause-task")
         assert await state(ask) is State.PAUSED
 

@@ -308,7 +308,7 @@ async def test_a_push_expires_so_long_after_it_came(settings: Settings) -> None:
     ("key", "body", "query", "status", "told"),
     [
         ("k", {"recipient": " "}, {}, 400, "a push has no recipient"),
-        ("k", {"recipient": 3}, {}, 400, "the body is no push: Expected `str`, got `int`"),
+        ("k", {"recipient": 3}, {}, 400, "the body is not a push: Expected `str`, got `int`"),
         ("k", {**PUSH, "key": "k"}, {}, 400, "the key of a push is in the path"),
         ("k" * 201, PUSH, {}, 400, "key of a push has 201 characters"),
         ("", PUSH, {}, 400, "the key is empty; give one of yours"),

@@ -161,8 +161,18 @@ async def test_a_token_of_apps_is_shown_nothing_of_others(settings: Settings) ->
         ("sinks", {}, 403, "list-sinks is about all apps"),
         ("tasks/theirs", {}, 404, "there is no task 'theirs' of an app that you may see"),
         ("tasks", {"app": "news"}, 404, "there is no app 'news' that you may see"),
-        ("tasks", {"state": "paused"}, 400, "'state' is no part of this query, which has `app`"),
-        ("sinks", {"app": "shop"}, 400, "'app' is no part of this query, which has nothing"),
+        (
+            "tasks",
+            {"state": "paused"},
+            400,
+            "'state' is not a parameter of this query, which takes `app`",
+        ),
+        (
+            "sinks",
+            {"app": "shop"},
+            400,
+            "'app' is not a parameter of this query, which takes nothing",
+        ),
         ("nothing", {}, 404, "GET /v1/watch/nothing"),
     ],
 )

@@ -152,7 +152,7 @@ async def test_its_use_is_noted_every_ten_minutes_at_most(settings: Settings) ->
     [
         ({"name": " "}, "give the token a name, so that people know its owner"),
         ({"grants": "boss"}, "unknown grants 'boss'; use viewer, submitter, operator, admin"),
-        ({"grants": "operator", "levels": ("low",)}, "this is a token of role operator: leave"),
+        ({"grants": "operator", "levels": ("low",)}, "this token has the role operator: leave"),
         ({"lasts_s": "soon"}, "lasts_s 'soon' is not a duration"),
         ({"most_quota": 0}, "most_quota 0 is below 1"),
     ],

@@ -134,7 +134,7 @@ async def test_a_cursor_that_is_made_up_is_refused(
         text = msgspec.json.encode([_question(asked), place])
         cursor = urlsafe_b64encode(text).decode()
         asked = msgspec.structs.replace(asked, cursor=cursor)
-        with pytest.raises(BadInput, match="cursor is none that a page has ended with"):
+        with pytest.raises(BadInput, match="cursor is not one that a page has given"):
             await do(backend, settings, ADMIN, asked)
 
 

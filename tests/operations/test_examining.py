@@ -70,5 +70,5 @@ async def test_checks_that_are_not_through_in_time_are_an_answer_too(
 ) -> None:
     monkeypatch.setattr("pushlane.operations.examining._ALL_WITHIN_S", 0.0)
     async with connect(settings) as backend:
-        with pytest.raises(Unreachable, match="the checks are not through within 0 s"):
+        with pytest.raises(Unreachable, match="the checks did not end within 0 s"):
             await do(backend, settings, ADMIN, Examine())

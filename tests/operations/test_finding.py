@@ -197,7 +197,7 @@ async def test_a_change_is_found_at_once() -> None:
     [
         ({"sort": "colour"}, "unknown sort 'colour'"),
         ({"state": "gone"}, "unknown state 'gone'"),
-        ({"cursor": "x"}, "cursor is none"),
+        ({"cursor": "x"}, "cursor is not one"),
     ],
 )
 async def test_what_is_no_such_word_is_refused(asked: dict[str, str], told: str) -> None:

@@ -214,7 +214,7 @@ async def test_whom_a_push_of_others_was_for_is_not_found(
         ({"seq": 3}, "a seq needs its task"),
         ({"recipient": ""}, "no push can have this value"),
         ({"recipient": "ada", "recipient_of": "of-shop-2"}, "give a recipient, or recipient_of"),
-        ({"recipient_of": "of-shop"}, "is no push"),
+        ({"recipient_of": "of-shop"}, "is not a push"),
     ],
 )
 async def test_receipts_of_nothing_are_refused(
@@ -258,7 +258,7 @@ async def test_what_a_push_holds_is_for_operators_who_ask(
 @pytest.mark.parametrize(
     ("push", "kind", "told"),
     [
-        ("of-shop", BadInput, "'of-shop' is no push: give its task and its number"),
+        ("of-shop", BadInput, "'of-shop' is not a push: give its task and its number"),
         ("of-shop-4", NotFound, "has 3 pushes: there is no push 4"),
         ("of-shop-0", NotFound, "has 3 pushes: there is no push 0"),
         ("of-bank-1", NotFound, "there is no task 'of-bank'"),
@@ -348,7 +348,7 @@ async def test_reads_of_the_log_have_their_bounds(
             await do(backend, settings, of_shop(), asked, reads=too_long)
         reads = LongReads(ReadBounds(at_once=1))
         async with reads.one():
-            with pytest.raises(NotNow, match="1 reads of receipts go on"):
+            with pytest.raises(NotNow, match="reads receipts for at most 1 at once"):
                 await do(backend, settings, of_shop(), asked, reads=reads)
         await do(backend, settings, of_shop(), asked, reads=reads)
 

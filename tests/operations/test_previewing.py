@@ -248,7 +248,7 @@ async def test_a_token_that_is_old_cut_or_of_somebody_else_is_refused(
         token = (await previewed(backend, "set-levels", weights="1:1:1")).token
         assert token.startswith("pv_")
         for cut in ("", "abc", token[:-8], token[:-2] + "AA"):
-            with pytest.raises(BadInput, match="no token of a preview, or it was cut"):
+            with pytest.raises(BadInput, match="not the token of a preview, or it is incomplete"):
                 await do(backend, SETTINGS, ADMIN, Apply(token=cut))
         with pytest.raises(NotAllowed, match="made by ada; you are bob"):
             await do(backend, SETTINGS, caller(Role.ADMIN, name="bob"), Apply(token=token))

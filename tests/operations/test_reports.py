@@ -140,7 +140,7 @@ async def test_so_many_are_made_at_once(
     async with reported() as backend:
         reads = LongReads(AT_A_SERVER)
         async with reads.one(), reads.one():
-            with pytest.raises(NotNow, match="2 reads of receipts go on"):
+            with pytest.raises(NotNow, match="reads receipts for at most 2 at once"):
                 await do(backend, settings, ADMIN, GetReport(), reads=reads)
         assert (await do(backend, settings, ADMIN, GetReport(), reads=reads)).rows
 

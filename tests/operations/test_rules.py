@@ -74,7 +74,7 @@ async def test_a_run_is_asked_for_once_until_it_begins_and_can_be_taken_back(
         again = await do(backend, settings, of("shop"), RunRule(name="weekly"))
         waiting = await do(backend, settings, ADMIN, GetRule(name="weekly"))
         left = await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly"))
-        with pytest.raises(BadInput, match="no run of rule 'weekly' waits"):
+        with pytest.raises(BadInput, match="rule 'weekly' has no waiting run that"):
             await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly"))
         entries = await do(backend, settings, ADMIN, ListAudit())
 
@@ -95,7 +95,9 @@ async def test_of_two_runs_that_wait_one_is_taken_back(settings: Settings) -> No
         for at_ms in (1_000, 2_000):
             await store.change_history("weekly", request_run(at_ms))
         await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly", at_ms=1_000))
-        with pytest.raises(BadInput, match="no run of 1970-01-01T00:00:01Z of rule 'weekly' waits"):
+        with pytest.raises(
+            BadInput, match="rule 'weekly' has no waiting run of 1970-01-01T00:00:01Z"
+        ):
             await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly", at_ms=1_000))
         left = await do(backend, settings, ADMIN, ListRuleRuns(name="weekly"))
         [entry, *_] = await do(backend, settings, ADMIN, ListAudit())
@@ -209,7 +211,7 @@ async def test_a_caller_of_some_apps_saves_no_rule(settings: Settings, role: Rol
 async def test_a_server_takes_rules_only_where_it_is_told_to(settings: Settings, face: str) -> None:
     who = Caller("ada", face)
     async with connect(settings) as backend:
-        with pytest.raises(NotAllowed, match="they can run code where they are served"):
+        with pytest.raises(NotAllowed, match="a rule can run code where it is served"):
             await do(backend, settings, who, rule())
         assert await names(backend, settings, who) == []
 

@@ -84,7 +84,10 @@ async def test_a_change_stays_that_could_not_be_written_down(
 
         assert str(shown.weights) == "5:4:1"
         assert str(await backend.registry.weights()) == "5:4:1"
-    assert "set-levels of levels by ada is done, and is not in the audit: away" in caplog.text
+    assert (
+        "set-levels of levels by ada is done, but could not be written to the audit: away"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ async def test_what_is_not_known_is_refused_and_not_repeated(
 ) -> None:
     async with filled(memory, settings) as backend:
         await deliver(memory, settings)
-        with pytest.raises(NotFound, match="that is no push") as caught:
+        with pytest.raises(NotFound, match="no task has that push") as caught:
             await do(backend, settings, of_shop(), TracePushes(what=what))
 
     assert what not in str(caught.value)
@@ -191,7 +191,7 @@ async def test_one_push_is_revealed_to_operators_and_that_is_in_the_audit(
         [push] = (await do(backend, settings, operator, asked)).pushes
         with pytest.raises(NotAllowed, match="to reveal a push needs"):
             await do(backend, settings, of_shop(), asked)
-        with pytest.raises(BadInput, match="one push at a time is revealed"):
+        with pytest.raises(BadInput, match="only one push at a time can be revealed"):
             await do(backend, settings, operator, TracePushes(what="t-1", reveal=True))
         [entry] = await do(backend, settings, operator, ListAudit())
 
