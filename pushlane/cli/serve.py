@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -111,6 +112,7 @@ async def _serve(
             stopping="stopping after what is under way is answered",
             left="what was under way was cut off",
         )
+        gc.freeze()  # what there is now stays: nobody is to look through it for garbage
         async with health.beating():
             contact.started()
             agents = f"; for agents: {server.url}/mcp" if mcp else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from typing import Annotated, Any
@@ -51,6 +52,7 @@ async def _follow(client: CommandLine, settings: Settings) -> None:
     look = Look(client.do, await client.do(GetNow()))  # what is wrong from the start ends it
     app = Top(client.do, look, shown_url(settings.url) if settings.url else "here")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.exit)
+    gc.freeze()  # what there is now stays: nobody is to look through it for garbage
     await app.run_async(mouse=False)  # so that a command can be copied from it
     if app.failure is not None:
         raise app.failure

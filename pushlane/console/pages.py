@@ -34,6 +34,8 @@ NONCE = f"nonce-{secrets.token_hex(12)}"
 _TIME = re.compile("([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}) UTC")
 FORM_TOKEN = f"form-{secrets.token_hex(12)}"
 
+_UNKNOWN = Markup('<span class="none">unknown</span>')
+
 Doing = Callable[[Caller, Operation[Any], Beside], Awaitable[Any]]
 
 
@@ -159,6 +161,8 @@ def environment(assets: Assets) -> Environment:
         "exact": exact_time,
         "zoned": zoned,
         "count": count,
+        "rate": rate,
+        "bar": bar,
         "fields": fields_text,
         "span": span,
         "soon": soon,
@@ -175,9 +179,9 @@ def environment(assets: Assets) -> Environment:
 
 def time(at_ms: int) -> Markup:
     """Return a time (Unix ms) in UTC, which the browser shows in its reader's zone."""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    machine = at.isoformat(timespec="milliseconds")
-    return Markup('<time datetime="{}">{} UTC</time>').format(machine, f"{at:%Y-%m-%d %H:%M:%S}")
+    machine = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    shown = f"{machine[:10]} {machine[11:19]} UTC"
+    return Markup(f'<time datetime="{machine}">{shown}</time>')  # noqa: S704 - of digits
 
 
 def exact_time(at_ms: int) -> Markup:
@@ -223,6 +227,26 @@ def soon(seconds: float) -> str:
 def count(number: float) -> str:
     """Return a number with its thousands apart."""
     return f"{number:,}"
+
+
+def rate(per_s: float | None) -> str:
+    """Return the pushes a second; marked where nobody knows them."""
+    return _UNKNOWN if per_s is None else f"{per_s:,.1f}"
+
+
+def bar(got: float | None, due: float | None, most: float) -> Markup:
+    """Draw what somebody gets of what they are entitled to: `most` fills it."""
+    said = [("unknown" if one is None else f"{one:,.1f}") for one in (got, due)]
+    label = f"gets {said[0]} of its fair share of {said[1]} a second"
+    width = 100 * (got or 0.0) / most if most else 0.0
+    drawn = f'<rect class="got" x="0" y="2" height="6" width="{width:.1f}"></rect>'
+    if due is not None:
+        x = 99 * due / most if most else 0.0
+        drawn += f'<rect class="due" x="{x:.1f}" y="0" width="1" height="10"></rect>'
+    return Markup(  # noqa: S704 - of numbers
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" '
+        f'aria-label="{label}">{drawn}</svg>'
+    )
 
 
 def fields_text(fields: Mapping[str, Any]) -> str:

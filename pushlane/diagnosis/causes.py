@@ -296,6 +296,9 @@ class TaskStatus(NamedTuple):
     reason: str = ""
 
 
+_RUNS = TaskStatus(State.RUNNING)
+
+
 class TaskStatuses:
     """Says how tasks stand, by what these processes say of themselves; sinks are looked at once."""
 
@@ -323,7 +326,9 @@ class TaskStatuses:
             stands = TaskStatus(RECEIVING, stands.reason or _lines_text(task))
         is_told = task.stopped and task.state is State.PAUSED
         is_done = task.state is State.DONE
-        deaths = "" if is_told else short_deaths_text(progress, died_of, has_ended=is_done)
+        if not progress.dead or is_told:
+            return stands
+        deaths = short_deaths_text(progress, died_of, has_ended=is_done)
         if not deaths:
             return stands
         return stands._replace(reason="; ".join(filter(None, (deaths, stands.reason))))
@@ -335,15 +340,15 @@ class TaskStatuses:
             return TaskStatus(STALLED, ": ".join(stalled_advice(task)))
         if task.state is not State.RUNNING:
             return TaskStatus(task.state.value, task.reason)
-        if has_nothing_left(task, progress):
+        if task.left_with is not None and has_nothing_left(task, progress):
             return TaskStatus(OPEN, "its producer is not running")
-        if task.is_scheduled(self._now_ms):
+        if task.not_before_ms > self._now_ms:
             return TaskStatus(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
         return (
             self._at_sink(task.chain[0])
-            or failing(task, progress)
-            or self._resting(task, progress, put_off)
-            or TaskStatus(State.RUNNING, task.reason)
+            or (failing(task, progress) if progress.dead else None)
+            or (self._resting(task, progress, put_off) if put_off or task.quiet else None)
+            or (TaskStatus(State.RUNNING, task.reason) if task.reason else _RUNS)
         )
 
     def _sink_status(self, sink: str) -> TaskStatus | None:
@@ -369,8 +374,6 @@ class TaskStatuses:
         self, task: Task, progress: Progress, notes: Sequence[PutOff]
     ) -> TaskStatus | None:
         """Return until when all of the task waits for its time; None while some of it may go."""
-        if not notes and not task.quiet:
-            return None
         waits = waiting_of(notes, self._now_ms)
         left = None if task.total is None else task.total - progress.finished
         if waits and left is not None and left <= sum(one.pushes for one in waits):
@@ -392,8 +395,7 @@ def waits_line(waits: Sequence[Waiting], left: int, now_ms: int) -> str:
 
 def failing(task: Task, progress: Progress) -> TaskStatus | None:
     """Return that a task is failing: half of what ended or more is dead."""
-    dead, ended = progress.dead, progress.finished
-    if dead < _FEW_DEAD or 2 * dead < ended:
+    if progress.dead < _FEW_DEAD or 2 * progress.dead < progress.finished:
         return None
     return TaskStatus(FAILING, f"pushlane dead list --task {task.id}")
 

@@ -207,14 +207,12 @@ class LaneSlots:
 
         Tasks of the pool share a lane, so nobody knows it of one of them.
         """
-        if task.pooled:
-            return None
         chain = task.chain
         held = self._held.get(task.lane, 0)
-        for sink in chain[1:]:
-            held += self._held.get(task.lane_at(sink), 0)
-        is_known = chain[0] in self._served and self._cut.isdisjoint(chain)
-        return held if held or is_known else None
+        if len(chain) > 1:
+            held += sum(self._held.get(task.lane_at(sink), 0) for sink in chain[1:])
+        is_known = held or (chain[0] in self._served and self._cut.isdisjoint(chain))
+        return held if is_known and not task.pooled else None
 
 
 async def situation_of(backend: Backend, task: Task, settings: Settings | None = None) -> Situation:
@@ -295,7 +293,7 @@ async def _has_moved_on(backend: Backend, task: Task) -> bool:
 async def active_at(backend: Backend, sink: str) -> list[Standing]:
     """Return the tasks that are not finished and go to a sink first: of very many the newest."""
     return [
-        replace(one, has_moved_on=await _has_moved_on(backend, one.task))
+        with_fields(one, has_moved_on=await _has_moved_on(backend, one.task))
         for one in await active(backend, {sink})
     ]
 

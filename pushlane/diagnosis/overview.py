@@ -242,12 +242,10 @@ def binding_limits(
 ) -> Iterator[tuple[Subject, float]]:
     """Yield whose rate is all used at a sink, and what it is, by the rates of its lanes."""
     gets: defaultdict[Subject, float] = defaultdict(float)
-    sink = Subject("sink", load.sink.name)
-    for one in heads:
-        if load.limits:
-            for subject in (Subject("task", one.task.id), Subject("app", one.task.app)):
-                gets[subject] += rates[one.task.lane]
-        gets[sink] += rates[one.task.lane]
+    gets[Subject("sink", load.sink.name)] = sum(rates[one.task.lane] for one in heads)
+    for one in heads if load.limits else ():
+        for subject in (Subject("task", one.task.id), Subject("app", one.task.app)):
+            gets[subject] += rates[one.task.lane]
     for subject, per_s in gets.items():
         most_per_s = load.most_per_s(*subject)
         if most_per_s < math.inf and per_s >= _BINDS * most_per_s:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pushlane.backends.guard_ports import Limiter
 from pushlane.core.task import Level, State, Task, Weights
 from pushlane.core.turns import EVERY_APP
@@ -27,8 +29,7 @@ _FULL = 0.9
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """A task, and how many of its pushes are not finished; None while its total is not known.
 
     `has_moved_on` tells that all of these have gone on to sinks behind its first; `later` of them
@@ -40,7 +41,7 @@ class Standing:
     has_moved_on: bool = False
     later: int = 0
 
-    @cached_property
+    @property
     def backlog(self) -> float:
         """The pushes that may go: without end while a submit goes on, none of a stream's."""
         if self.left is not None:
@@ -242,7 +243,8 @@ def shared_by_lane(standings: Sequence[Standing]) -> Mapping[str, list[Standing]
     for one in standings:
         lanes.setdefault(one.task.lane, []).append(one)
     for shared in lanes.values():
-        shared.sort(key=lambda one: (one.task.created_at_ms, one.task.id))
+        if len(shared) > 1:
+            shared.sort(key=lambda one: (one.task.created_at_ms, one.task.id))
     return lanes
 
 

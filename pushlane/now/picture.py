@@ -5,10 +5,11 @@ Rates are in pushes a second. What an app or a level gets is the sum of its task
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from pushlane.core.task import Level, Progress, State, Task
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses
@@ -16,12 +17,13 @@ from pushlane.diagnosis.fluid import forecasts
 from pushlane.diagnosis.look import LaneSlots, rate_of
 from pushlane.model.load import SinkLoad, Standing, entitled_rates, shared_by_lane, sink_now
 from pushlane.model.presence import Process
-from pushlane.now.rates import Rates
+from pushlane.now.rates import Counted, Rates
 
 _NOTHING: Mapping[str, int] = {}
+_PLACES = {level: place for place, level in enumerate(Level)}
 
 
-class TaskPicture(NamedTuple):
+class TaskPicture(msgspec.Struct, frozen=True, gc=False):
     """A task that is not finished. None is what nobody knows; `ends_at_ms` is Unix ms.
 
     `entitled_per_s` is 0 for one that may not go now. `left` is None while its total is not known.
@@ -79,6 +81,11 @@ class Picture:
         """The tasks by their ids."""
         return {one.task.id: one for one in self.tasks}
 
+    @cached_property
+    def shares(self) -> Sequence[Share]:
+        """The shares of all tasks."""
+        return shares(self.tasks)
+
 
 def picture_of(
     tasks: Sequence[Task],
@@ -96,51 +103,57 @@ def picture_of(
     by which they share.
     """
     dispatching = [one for one in processes if one.kind == "dispatcher"]
-    statuses = TaskStatuses(dispatching, at_ms)
-    counts = {task.id: rates.latest.get(task.id) or Progress(task.id) for task in tasks}
+    counts = [rates.latest.get(task.id) or _uncounted(task) for task in tasks]
+    left = [
+        None if task.total is None else max(0, task.total - counted.finished)
+        for task, counted in zip(tasks, counts, strict=True)
+    ]
     known = {one.name: one for one in before.sinks} if before else {}
     sinks: list[SinkPicture] = []
     entitled: dict[str, float] = {}
     told: dict[str, float] = {}
-    for name, standings in _by_sink(tasks, counts, dispatching).items():
+    for name, standings in _by_sink(tasks, left, dispatching).items():
         load = load_of(sink=sink_now(dispatching, name), standings=())
         sink = _sink(load, standings, known.get(name))
         sinks.append(sink)
         entitled |= {one.task.id: sink.rates.get(one.task.lane, 0.0) for one in sink.heads}
         told |= _ends(sink, at_ms) if ends is None else {}
     ends = told if ends is None else ends
-    flows = {one.name for one in sinks if one.per_s}
-    slots = LaneSlots(dispatching)
+    unknown = {one.name for one in sinks if not one.per_s}
+    statuses, slots = TaskStatuses(dispatching, at_ms), LaneSlots(dispatching)
     shown = []
-    for task in tasks:
-        progress = counts[task.id]
-        status = statuses.of(task, progress, (), _NOTHING, is_stalled=_is_stalled(task))
-        counted = rates.of(task.id)
+    for task, counted, backlog in zip(tasks, counts, left, strict=True):
+        is_stalled = bool(task.stalled_at_ms) and task.is_half_made
+        status = statuses.of(task, counted.progress, (), _NOTHING, is_stalled=is_stalled)
+        per_s = counted.per_s
         shown.append(
             TaskPicture(
                 task,
                 status,
-                progress,
-                None if task.total is None else max(0, task.total - progress.finished),
-                rate_of(task, dispatching) if counted is None else counted.per_s,
-                entitled.get(task.id, 0.0) if task.chain[0] in flows else None,
+                counted.progress,
+                backlog,
+                rate_of(task, dispatching) if per_s is None else per_s,
+                None if unknown and task.chain[0] in unknown else entitled.get(task.id, 0.0),
                 ends.get(task.id),
-                counted.over_s if counted else 0.0,
+                counted.over_s,
                 slots.of(task),
             )
         )
     return Picture(at_ms, shown, sinks, processes, ends)
 
 
+def _uncounted(task: Task) -> Counted:
+    return Counted(Progress(task.id), 0, None, 0.0)
+
+
 def _by_sink(
-    tasks: Sequence[Task], counts: Mapping[str, Progress], dispatching: Sequence[Process]
+    tasks: Sequence[Task], left: Sequence[int | None], dispatching: Sequence[Process]
 ) -> dict[str, list[Standing]]:
     """Return the tasks by their first sink, with each sink that is served."""
     names = sorted({name for process in dispatching for name in process.sink_names})
     found: dict[str, list[Standing]] = {name: [] for name in names}
-    for task in tasks:
-        left = None if task.total is None else task.total - counts[task.id].finished
-        found.setdefault(task.chain[0], []).append(Standing(task, left))
+    for task, pushes in zip(tasks, left, strict=True):
+        found.setdefault(task.chain[0], []).append(Standing(task, pushes))
     return found
 
 
@@ -183,10 +196,6 @@ def _is_shared_alike(
     )
 
 
-def _is_stalled(task: Task) -> bool:
-    return bool(task.stalled_at_ms) and task.is_half_made
-
-
 @dataclass(frozen=True)
 class Share:
     """What a level, or an app of it, gets of a sink beside what it is entitled to now."""
@@ -200,29 +209,36 @@ class Share:
     entitled_per_s: float | None
 
 
-def shares(tasks: Sequence[TaskPicture]) -> list[Share]:
+def shares(tasks: Iterable[TaskPicture]) -> list[Share]:
     """Return the shares of levels and apps with these tasks, each level before its apps."""
-    groups: dict[tuple[str, Level, str | None], list[TaskPicture]] = {}
+    groups: dict[tuple[str, Level, str], list[TaskPicture]] = {}
     for one in tasks:
         if (task := one.task).state is State.RUNNING:
-            sink = one.sink
-            for app in (None, task.app):
-                groups.setdefault((sink, task.level, app), []).append(one)
-    order = list(Level)
-    keys = sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] or ""))
-    return [
-        Share(
-            *key,
-            len(groups[key]),
-            sum(one.left or 0 for one in groups[key]),
-            _sum([one.observed_per_s for one in groups[key]]),
-            _sum([one.entitled_per_s for one in groups[key]]),
-        )
-        for key in keys
-    ]
+            groups.setdefault((task.chain[0], task.level, task.app), []).append(one)
+    levels: dict[tuple[str, Level], list[Share]] = {}
+    for sink, level, app in sorted(groups, key=lambda key: (key[0], _PLACES[key[1]], key[2])):
+        some = groups[sink, level, app]
+        share = _summed(sink, level, app, len(some), some)
+        levels.setdefault((sink, level), []).append(share)
+    found: list[Share] = []
+    for (sink, level), apps in levels.items():
+        found.append(_summed(sink, level, None, sum([one.tasks for one in apps]), apps))
+        found += apps
+    return found
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum of those that are known; None when none is."""
-    known = [one for one in values if one is not None]
-    return sum(known) if known else None
+def _summed(
+    sink: str, level: Level, app: str | None, tasks: int, some: Sequence[TaskPicture | Share]
+) -> Share:
+    """Return the share of so many tasks, the sum of some: of rates of those that are known."""
+    observed = [per_s for one in some if (per_s := one.observed_per_s) is not None]
+    entitled = [per_s for one in some if (per_s := one.entitled_per_s) is not None]
+    return Share(
+        sink,
+        level,
+        app,
+        tasks,
+        sum([one.left or 0 for one in some]),
+        sum(observed) if observed else None,
+        sum(entitled) if entitled else None,
+    )

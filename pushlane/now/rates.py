@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from pushlane.core.task import Progress
 
@@ -15,10 +16,15 @@ _LOOKS = 6
 _LEAST_S = 0.5
 
 
-class Rate(NamedTuple):
-    """Pushes a second, counted over so many seconds."""
+class Counted(msgspec.Struct, frozen=True, gc=False):
+    """What was counted of a task last, and its pushes a second, counted over so many seconds.
 
-    per_s: float
+    The rate is None, over 0 s, while it is not known yet.
+    """
+
+    progress: Progress
+    finished: int
+    per_s: float | None
     over_s: float
 
 
@@ -26,8 +32,8 @@ class Rates:
     """What is counted of tasks at the last looks. Times are of a monotonic clock, in seconds."""
 
     def __init__(self) -> None:
-        self.latest: dict[str, Progress] = {}
-        self._counted: dict[str, deque[tuple[float, int]]] = {}
+        self.latest: dict[str, Counted] = {}
+        self._looks: dict[str, deque[tuple[float, int]]] = {}
         self._next = 0
 
     def to_count(self, ids: Sequence[str]) -> Sequence[str]:
@@ -51,23 +57,21 @@ class Rates:
         """
         begun: dict[str, float] = {}
         for one in found:
-            self.latest[one.task_id] = one
-            counted = self._counted.setdefault(one.task_id, deque(maxlen=_LOOKS))
-            if one.finished and counted and not counted[-1][1]:
-                begun[one.task_id] = at_s - counted[-1][0]
-            counted.append((at_s, one.finished))
+            task_id, finished = one.task_id, one.finished
+            if (looks := self._looks.get(task_id)) is None:
+                looks = self._looks[task_id] = deque(maxlen=_LOOKS)
+            elif finished and not looks[-1][1]:
+                begun[task_id] = at_s - looks[-1][0]
+            looks.append((at_s, finished))
+            from_s, before = looks[0]
+            if (over_s := at_s - from_s) >= _LEAST_S:
+                per_s = max(0, finished - before) / over_s
+                self.latest[task_id] = Counted(one, finished, per_s, over_s)
+            else:
+                self.latest[task_id] = Counted(one, finished, None, 0.0)
         return begun
 
     def keep_only(self, ids: Mapping[str, object]) -> None:
         """Forget all other tasks."""
-        for task_id in [one for one in self._counted if one not in ids]:
-            del self._counted[task_id], self.latest[task_id]
-
-    def of(self, task_id: str) -> Rate | None:
-        """Return how many pushes of a task ended at the last looks; None if not known yet."""
-        counted = self._counted.get(task_id)
-        if not counted:
-            return None
-        (from_s, before), (to_s, after) = counted[0], counted[-1]
-        passed_s = to_s - from_s
-        return Rate(max(0, after - before) / passed_s, passed_s) if passed_s >= _LEAST_S else None
+        for task_id in [one for one in self._looks if one not in ids]:
+            del self._looks[task_id], self.latest[task_id]

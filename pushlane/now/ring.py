@@ -14,7 +14,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from pushlane.model.times import HOUR_MS
-from pushlane.now.picture import Picture, TaskPicture, shares
+from pushlane.now.picture import Picture, TaskPicture
 
 _POINTS = 720
 _POINT_MS = HOUR_MS // _POINTS
@@ -76,10 +76,10 @@ class Ring:
             return
         per_s = {
             (one.sink, one.level.value, one.app): one.observed_per_s
-            for one in shares(picture.tasks)
+            for one in picture.shares
             if one.app is not None and one.observed_per_s
         }
-        kept = nsmallest(_LARGEST, picture.tasks, key=most_first)
+        kept = largest_of(picture.tasks, _LARGEST)
         largest = {one.task.id for one in kept}
         since_s = time.monotonic() - _ASKED_S
         asked = [task_id for task_id, asked_s in self._asked_s.items() if asked_s >= since_s]
@@ -97,9 +97,13 @@ class Ring:
         return [one for one in self._points if one.at_ms > at_ms - HOUR_MS]
 
 
-def most_first(one: TaskPicture) -> tuple[float, float, int]:
-    """Return what puts the tasks that get or are entitled to most first."""
-    return (-(one.observed_per_s or 0.0), -(one.entitled_per_s or 0.0), -(one.left or 0))
+def largest_of(tasks: Sequence[TaskPicture], most: int) -> list[TaskPicture]:
+    """Return so many of the tasks that get or are entitled to most, the first of them first."""
+    ranks = [
+        (-(one.observed_per_s or 0.0), -(one.entitled_per_s or 0.0), -(one.left or 0), place)
+        for place, one in enumerate(tasks)
+    ]
+    return [tasks[place] for *_, place in nsmallest(most, ranks)]
 
 
 def _known(rate: float) -> float | None:

@@ -114,12 +114,13 @@ def _sinks(now: Picture, sinks: Sequence[SinkPicture]) -> Iterator[Held]:
 
 
 def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Iterator[Held]:
-    apps = {f"task/{one.task.id}": one.task.app for one in tasks}
-    names = {f"app/{app}" for app in apps.values()} | apps.keys()
+    has_limits = any(one.load.limits for one in sinks)  # without, only a sink can have one
+    apps = {one.task.id: one.task.app for one in (tasks if has_limits else ())}
+    names = {"task": apps.keys(), "app": {*apps.values()}}
     for sink in sinks:
         for one in sink.standings if sink.load.spent else ():
             for spent in sink.load.spent_totals(one.task):
-                if f"task/{one.task.id}" in apps:
+                if one.task.id in apps:
                     name = str(spent.subject)
                     why = f"held: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
                     yield Held(SPENT, name, why, f"pushlane limit {name}", app=one.task.app)
@@ -127,10 +128,10 @@ def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Itera
             continue
         for subject, most_per_s in binding_limits(sink.load, sink.heads, sink.rates):
             name = str(subject)
-            if name in names or subject.kind == "sink":
+            if subject.kind == "sink" or subject.name in names[subject.kind]:
                 why = f"held by its limit of {most_per_s:,.4g}/s"
                 command = f"pushlane limit {quote(name)} --none --preview"
-                app = apps.get(name, "")
+                app = apps[subject.name] if subject.kind == "task" else ""
                 yield Held(LIMITED, name, why, command, 0, subject, sink.name, app=app)
 
 

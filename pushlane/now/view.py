@@ -28,7 +28,7 @@ from pushlane.now.verdict import Held, held
 T = TypeVar("T")
 
 EVERY_S = 0.6
-_ENDS_S = 3.0
+_ENDS_S = 5.0
 _MADE_S = 5.0
 _MOST_MADE = 1_000
 _MOST_BEGUN = 1_000

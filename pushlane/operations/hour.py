@@ -207,13 +207,15 @@ def _spans(
 
     Of these subjects alone if there are any.
     """
-    sinks = {f"sink/{one.sink}" for one in now.tasks if at.sees(one.task.app)}
+    apps = at.apps
+    mine = (one for one in now.tasks if apps is not None and one.task.app in apps)
+    sinks = {f"sink/{one.sink}" for one in mine}
 
     def sees(held: Held) -> bool:
         kind, _, name = held.subject.partition("/")
         if subjects is not None and held.subject not in subjects:
             return False
-        if at.apps is None or not kind:
+        if apps is None or not kind:
             return True
         return held.subject in sinks if kind == "sink" else at.sees(held.app or name)
 

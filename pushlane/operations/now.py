@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +24,7 @@ SHOWN = 50
 """So many tasks, and apps, are shown: those that get or are entitled to most."""
 
 _MOST_HELD = 20
+_STATE = attrgetter("status.state")
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -136,15 +139,17 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
 
     async def run(self, at: Session) -> NowView:
         from pushlane.now.picture import shares
-        from pushlane.now.ring import most_first
+        from pushlane.now.ring import largest_of
         from pushlane.now.verdict import held, to_show, verdict
         from pushlane.now.view import view_of
 
         view = view_of(at.backend)
         now = await view.picture(at.backend)
-        mine = [one for one in now.tasks if at.sees(one.task.app)]
-        sinks = {one.sink for one in mine}
-        holds = view.holds if at.apps is None else held(now, mine)
+        mine, holds = now.tasks, view.holds
+        if (apps := at.apps) is not None:
+            mine = [one for one in now.tasks if one.task.app in apps]
+            holds = held(now, mine)
+        sinks = {one.sink for one in (mine if apps is not None else ())}
         said = verdict(now, mine, holds)
         would = await _would(view, now, mine, said.hold)
         return NowView(
@@ -152,12 +157,14 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
             error=str(view.error) if view.error else None,
             verdict=VerdictView(said.text, would, said.command),
             sinks=[
-                _sink_view(one, at.apps is None)
+                _sink_view(one, apps is None)
                 for one in now.sinks
-                if at.apps is None or one.name in sinks
+                if apps is None or one.name in sinks
             ],
-            shares=[_share_view(one) for one in _largest(shares(mine))],
-            tasks=[_task_view(one) for one in sorted(mine, key=most_first)[:SHOWN]],
+            shares=[
+                _share_view(one) for one in _largest(now.shares if apps is None else shares(mine))
+            ],
+            tasks=[_task_view(one) for one in largest_of(mine, SHOWN)],
             held=[_held_view(one, view.spans.of(one)) for one in to_show(holds)[:_MOST_HELD]],
             states=_states(mine),
             processes=sum(one.kind == "dispatcher" for one in now.processes),
@@ -191,10 +198,7 @@ def _rate_of(one: Share) -> tuple[float, float]:
 
 
 def _states(tasks: Sequence[TaskPicture]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for one in tasks:
-        counts[str(one.status.state)] = counts.get(str(one.status.state), 0) + 1
-    return counts
+    return {str(state): count for state, count in Counter(map(_STATE, tasks)).items()}
 
 
 def _sink_view(one: SinkPicture, is_whole: bool) -> SinkNowView:

@@ -423,7 +423,8 @@ def _with(load: SinkLoad, world: _World) -> SinkLoad:
     standings: Sequence[Standing] = load.standings
     if (task := world.task) is not None:
         standings = [
-            replace(one, task=task) if one.task.id == task.id else one for one in standings
+            msgspec.structs.replace(one, task=task) if one.task.id == task.id else one
+            for one in standings
         ]
     limits = {**load.limits, world.subject: world.limit} if world.subject else load.limits
     return replace(load, standings=standings, weights=world.weights, limits=limits)

@@ -120,10 +120,14 @@ class Top(App[None]):
             self.run_worker(self._follow())
 
     async def _follow(self) -> None:
+        """Look again and again. What a look uses is counted with what was drawn since the last."""
+        before_s = time.process_time()
         while True:
-            began_s, used_s = time.monotonic(), time.process_time()
+            began_s = time.monotonic()
             await self.look()
-            next_s = began_s + every(self._every_s, time.process_time() - used_s)
+            after_s = time.process_time()
+            next_s = began_s + every(self._every_s, after_s - before_s)
+            before_s = after_s
             await asyncio.sleep(max(0.0, next_s - time.monotonic()))
 
     async def look(self) -> None:

@@ -183,8 +183,8 @@ def test_of_very_many_tasks_the_new_are_counted_and_the_others_in_turns() -> Non
 def test_a_task_that_is_gone_is_forgotten() -> None:
     rates = counted({"a": (0, 5), "b": (0, 5)})
     rates.keep_only({"b": None})
-    assert rates.of("a") is None
-    assert rates.of("b") == (2.5, 2.0)
+    assert rates.latest.keys() == {"b"}
+    assert (rates.latest["b"].per_s, rates.latest["b"].over_s) == (2.5, 2.0)
 
 
 RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, Progress, State, Task
@@ -10,7 +11,7 @@ from pushlane.diagnosis.causes import TaskStatus
 from pushlane.model.times import HOUR_MS
 from pushlane.now import ring
 from pushlane.now.picture import Picture, TaskPicture
-from pushlane.now.ring import Ring
+from pushlane.now.ring import Ring, largest_of
 
 AT_MS = 10_000_000
 
@@ -85,7 +86,20 @@ def test_of_very_many_that_are_asked_for_the_last_are_kept(clock: Clock) -> None
 
 def test_what_goes_is_by_sink_level_and_app() -> None:
     kept, bank = Ring(), got("b", 4.0)
-    bank = bank._replace(task=Task(id="b", level=Level.LOW, lane="pool-0", app="bank"))
+    bank = replace(bank, task=Task(id="b", level=Level.LOW, lane="pool-0", app="bank"))
     noted(kept, (0, [got("a", 1.0), got("c", 2.0), bank]))
     [point] = kept.since(AT_MS)
     assert point.per_s == {("default", "high", "default"): 3.0}  # what is paused has no share
+
+
+def test_the_largest_go_by_what_they_get_then_by_their_right_then_by_their_order() -> None:
+    tasks = [
+        got("slow", 1.0, 9.0),
+        got("fast", 5.0, 1.0),
+        got("new", None, 4.0),
+        got("first", None, None),
+        got("second", None, None),
+    ]
+
+    assert [one.task.id for one in largest_of(tasks, 4)] == ["fast", "slow", "new", "first"]
+    assert largest_of(tasks, 9)[-1].task.id == "second"
