@@ -163,7 +163,7 @@ def check_fence(fence: Fence, number: int | None) -> None:
     Raises Superseded when the lease went to another since.
     """
     if number != fence.number:
-        raise Superseded(f"the lease {fence.lease} is another process's now: nothing was changed")
+        raise Superseded(f"another process holds the lease {fence.lease} now: nothing was changed")
 
 
 def milliseconds(seconds: float) -> int:

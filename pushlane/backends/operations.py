@@ -38,7 +38,7 @@ class Roles(NamedTuple):
         for role, name in self._asdict().items():
             if not _ROLE.fullmatch(name):
                 raise BadInput(
-                    f"--{role}-role {name!r} is no name of a role: use letters, digits and ._@-"
+                    f"--{role}-role {name!r} is not a name of a role: use letters, digits and ._@-"
                 )
         if len(set(self)) < len(self):
             raise BadInput("one name stands for two roles: give each its own")

@@ -187,7 +187,7 @@ def run(
     """
     every_s = parse_age(every) / 1000
     if every_s < _LEAST_EVERY_S:
-        raise BadInput(f"every {every!r} is too often: look every second at most")
+        raise BadInput(f"every {every!r} is too short: give 1s or longer")
     settings = flags.settings()
     with pipeline_extra():
         from pushlane.pipeline.alerts.watch import ALERT_METRICS, AlertStats, serve

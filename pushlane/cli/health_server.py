@@ -200,7 +200,8 @@ class ProcessMetrics(Collector):
             if not self._is_told:
                 self._is_told = True
                 text = (
-                    "a metric that is none of ours cannot be read (%s), so none of these is shown"
+                    "a metric that another library has added cannot be read (%s), so none of "
+                    "those is shown"
                 )
                 log.warning(text, type(error).__name__, extra={"action": "metrics_failed"})
             return []

@@ -110,8 +110,8 @@ def _opener(source: str, kafka: list[str]) -> Opener:
     scheme, is_url, _ = source.partition("://")  # behind which may be a password
     if is_url:
         raise BadInput(
-            f"{scheme[:20]}:// is no source; give kafka://HOST:PORT/TOPIC, or a folder with files "
-            "that end in .jsonl"
+            f"{scheme[:20]}:// is not a source; give kafka://HOST:PORT/TOPIC, or a folder with "
+            "files that end in .jsonl"
         )
     if kafka:
         raise BadInput("--kafka goes with a source kafka://HOST:PORT/TOPIC alone")

@@ -236,7 +236,7 @@ class ReportFlags:
         if self.as_csv and self.as_json:
             raise BadInput("--csv and --json exclude each other; give one of them")
         if self.rows and self.is_picture:
-            raise BadInput("--rows are no picture: leave out --html and --png, or --rows")
+            raise BadInput("--rows cannot be drawn: leave out --html and --png, or --rows")
 
     def report(self) -> GetReport:
         """Return what is asked for."""

@@ -74,7 +74,7 @@ def _at(at_ms: int, now: int) -> str:
 def _what_follows(task: ChangedTask, now: int) -> Iterator[str]:
     """Tell what becomes of what waits, and what else keeps it."""
     if "recall_ms" in task.changed:
-        yield "what waits for its old times is asked anew within a minute, once a dispatcher runs"
+        yield "what waits for its old times is checked within a minute, once a dispatcher runs"
     elif "state" in task.changed and task.waits_for_start(now):
         yield "what it has not sent waits for that; what is on its way to the sink ends"
     if task.state == State.PAUSED:

@@ -129,7 +129,7 @@ async def _serve(
 def _parts(bind: str) -> tuple[str, int]:
     host, colon, port = bind.rpartition(":")
     if not (colon and port.isdecimal() and int(port) <= 65_535):
-        raise BadInput(f"--bind {bind[:60]!r} is no HOST:PORT; give one like 127.0.0.1:{_PORT}")
+        raise BadInput(f"--bind {bind[:60]!r} is not HOST:PORT; give one like 127.0.0.1:{_PORT}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -140,6 +140,6 @@ def _address(given: str) -> str:
         return str(read(given.strip()))
     except ValueError:
         raise BadInput(
-            f"--behind-proxy {given.strip()[:60]!r} is no IP address, nor a network like "
+            f"--behind-proxy {given.strip()[:60]!r} is neither an IP address nor a network like "
             "10.0.0.0/8; give those of the proxies"
         ) from None

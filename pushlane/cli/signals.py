@@ -155,8 +155,8 @@ def leave(
         at_latest.start()
         log.critical(
             "the event loop has not turned for %.0f s: this process ends with exit code %d, and "
-            "what it held goes to others, as after a kill; what blocks for as long belongs on a "
-            "thread (a plain `def`), or raise loop_patience_s",
+            "other processes take over what it held, as after a kill; run code that blocks for "
+            "so long in a thread (a plain `def`), or raise loop_patience_s",
             still_s,
             HUNG,
             extra={"action": "loop_hung"},

@@ -427,8 +427,8 @@ class _Reader:
             note(f"{_count(self._unkept)} cannot be shown: no address_key was set at the time")
         if self._unopened:
             raise UserError(
-                f"{_count(self._unopened)} cannot be shown: address_key does not open them. If the "
-                "key was changed, give the older ones behind it, with commas between"
+                f"{_count(self._unopened)} cannot be shown: address_key does not open them. If "
+                "the key was changed, give the older ones after it, with commas between"
             )
 
 

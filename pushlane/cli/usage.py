@@ -18,8 +18,8 @@ _OURS = (
     (r"^No such command (.*?)\.? Did you mean (.*)$", r"there is no command \1; did you mean \2"),
     (r"^No such command", "there is no command"),
     (r"^Got unexpected extra argument(?:s|\(s\))? \((.*)\)$", r"there are words too many: \1"),
-    (r"is not a valid int(?:eger)?(?: range)?$", "is no whole number"),
-    (r"is not a valid float(?: range)?$", "is no number"),
+    (r"is not a valid int(?:eger)?(?: range)?$", "is not a whole number"),
+    (r"is not a valid float(?: range)?$", "is not a number"),
 )
 
 

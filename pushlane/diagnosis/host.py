@@ -176,7 +176,7 @@ def _disk(host: Host) -> Iterator[Remark]:
         there = _existing(folder)
         if not there.is_dir():
             yield Remark(
-                "error", f"{name} {folder}: {there} is no folder", f"set {name} to another"
+                "error", f"{name} {folder}: {there} is not a folder", f"set {name} to another"
             )
             continue
         if not os.access(there, os.W_OK | os.X_OK):

@@ -181,8 +181,8 @@ class ReceiptQueue:
             if not self._has_told:
                 self._has_told = True
                 log.error(
-                    "receipts that wait in memory are at receipts_buffer_bytes: the oldest go, and "
-                    "reports lack them; see to the log of receipts",
+                    "receipts that wait in memory have reached receipts_buffer_bytes: the "
+                    "oldest are dropped, and reports lack them; check the log of receipts",
                     extra={"action": "receipts_lost"},
                 )
 
@@ -273,8 +273,8 @@ class Receipts:
         await self.queue.drain(_DRAIN_S)
         if lost := sum(self._stats.receipts_lost.values()):
             log.warning(
-                "%d outcomes of sink %s have no receipt, as their log was away: reports lack them, "
-                "the counts of their tasks do not",
+                "%d outcomes of sink %s have no receipt, as the log was away: reports lack "
+                "them, but the counts of their tasks have them",
                 lost,
                 self._sink,
                 extra={"action": "receipts_lost"},

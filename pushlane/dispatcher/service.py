@@ -72,7 +72,9 @@ def supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]
         except PushlaneError:
             raise
         except Exception as error:
-            raise PushlaneError(f"the dispatcher's {name} task died of {_fault(error)}") from error
+            raise PushlaneError(
+                f"the dispatcher's {name} task died with {_fault(error)}"
+            ) from error
 
     return asyncio.create_task(run(), name=name)
 
@@ -573,7 +575,7 @@ class Dispatcher:
             names = ", ".join(task.name or task.id for task in empty[:_MOST_NAMED])
             more = f" and {len(empty) - _MOST_NAMED:,} more" if len(empty) > _MOST_NAMED else ""
             log.info(
-                "nothing is left of %s%s: open, as %s producer is not running",
+                "nothing is left of %s%s: it stays open, as %s producer is not running",
                 names,
                 more,
                 "its" if len(empty) == 1 else "each one's",
@@ -616,7 +618,11 @@ class Dispatcher:
                 async with asyncio.timeout(_RELEASE_S):
                     await asyncio.gather(*(close() for close in closing))
             except (TimeoutError, PushlaneError):
-                log.warning("%s: left to run out", what, extra={"action": "left_behind"})
+                log.warning(
+                    "%s: not released in time, so it ends by its time limit",
+                    what,
+                    extra={"action": "left_behind"},
+                )
 
     async def _resign(self) -> None:
         await self._announcer.close()

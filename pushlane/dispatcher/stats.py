@@ -235,7 +235,8 @@ class Stats:
         if self._is_slow and not was_slow:
             log.warning(
                 "the registry took %.1f s to say which pushes are over, or this process was "
-                "stopped meanwhile: what waits for its answers goes once they take less than %g s",
+                "stopped meanwhile: pushes that wait for its answers go once these take less "
+                "than %g s",
                 took_s,
                 STALE_S,
                 extra={"action": "registry_slow"},

@@ -159,11 +159,11 @@ async def _dead(at: Session, operation: RetryDead | PurgeDead) -> Counted:
 
 
 def _dead_view(does: str, task: str, number: int, problem: str) -> CountView:
-    what = _n(number, "dead message") + " that is no push"
+    what = _n(number, "dead message") + " that is not a push"
     if task != NO_TASK:
         what = f"{_n(number, 'dead push', 'dead pushes')} of task {task}"
     elif number > 1:
-        what = f"{number:,} dead messages that are no pushes"
+        what = f"{number:,} dead messages that are not pushes"
     if problem:
         return CountView(LEAVES, f"task/{task}", number, f"leaves {what}: {problem}")
     return CountView(does, f"task/{task}", number, f"{does} {what}")

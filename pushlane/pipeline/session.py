@@ -283,7 +283,7 @@ def require_java() -> None:
     if not (java := _java()):
         raise BadInput(f"Spark needs Java, and there is none: {_HOW_TO_GET_IT}")
     if not (found := _major_version(java)):
-        raise BadInput(f"{java} does not say a version of Java: {_HOW_TO_GET_IT}")
+        raise BadInput(f"{java} does not report a Java version: {_HOW_TO_GET_IT}")
     if found < _LEAST:
         raise BadInput(f"Java {found} ({java}) is too old for Spark: {_HOW_TO_GET_IT}")
 
@@ -389,7 +389,7 @@ def _settings(
     name: str, master: str, options: Mapping[str, str], driver_memory: str
 ) -> dict[str, str]:
     if driver_memory and not _MEMORY.fullmatch(driver_memory):
-        raise BadInput(f"driver memory {driver_memory!r} is no size: give it like 512m or 2g")
+        raise BadInput(f"driver memory {driver_memory!r} is not a size: give it like 512m or 2g")
     return {
         **_ALWAYS,
         **(_LOCAL if _is_on_loopback(master) else {}),
@@ -442,7 +442,7 @@ def _stop(session: SparkSession, process: Jvm) -> None:
     except Exception as error:
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SparkContext._active_spark_context = None
-        raise process.failure("Spark's Java process ended in mid-work") from error
+        raise process.failure("Spark's Java process ended during its work") from error
 
 
 def _reason(error: Exception) -> str:

@@ -56,7 +56,7 @@ def test_every_policy_has_a_command() -> None:
     ("flags", "said"),
     [
         (["--writer-role", "one", "--pipeline-role", "one"], "one name stands for two roles"),
-        (["--writer-role", "a b"], "--writer-role 'a b' is no name of a role"),
+        (["--writer-role", "a b"], "--writer-role 'a b' is not a name of a role"),
         (["--namespace", "lanes"], "not of the form tenant/name"),
     ],
 )

@@ -23,7 +23,7 @@ def ingest(command: Command, source: str, *more: str | Path) -> Ran:
 @pytest.mark.parametrize(
     ("source", "more", "why"),
     [
-        ("http://me:hush@x/y", [], "http:// is no source; give kafka://HOST:PORT/TOPIC"),
+        ("http://me:hush@x/y", [], "http:// is not a source; give kafka://HOST:PORT/TOPIC"),
         ("kafka://b", [], "give kafka://HOST:PORT/TOPIC"),
         ("in", ["--kafka", "a=b"], "--kafka goes with a source kafka://HOST:PORT/TOPIC alone"),
         ("kafka://b/t", ["--kafka", "auto.offset.reset=earliest"], "see --from and --on-gap"),

@@ -48,7 +48,7 @@ def test_a_start_at_once_tells_what_becomes_of_what_waits(command: Command) -> N
 
     assert ran.stderr == (
         f"task {task} starts now, does not expire, has no quiet hours\n"
-        "what waits for its old times is asked anew within a minute, once a dispatcher runs\n"
+        "what waits for its old times is checked within a minute, once a dispatcher runs\n"
     )
     assert fields_of(command, task) == (0, 0, "", "")
 

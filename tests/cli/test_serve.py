@@ -12,13 +12,13 @@ from tests.command import Command
     ("words", "told"),
     [
         ("--bind 0.0.0.0:0", "--bind 0.0.0.0:0 can be reached from other machines"),
-        ("--bind 8400", "--bind '8400' is no HOST:PORT"),
+        ("--bind 8400", "--bind '8400' is not HOST:PORT"),
         ("--tls-cert cert.pem", "--tls-cert and --tls-key go together"),
         ("--most-requests 0", "--most-requests 0 is not from 0.001"),
-        ("--behind-proxy balancer", "--behind-proxy 'balancer' is no IP address"),
+        ("--behind-proxy balancer", "--behind-proxy 'balancer' is neither an IP address"),
         (
             "--behind-proxy 10.0.0.1/8",
-            "--behind-proxy '10.0.0.1/8' is no IP address, nor a network",
+            "--behind-proxy '10.0.0.1/8' is neither an IP address nor a network",
         ),
     ],
 )

@@ -92,7 +92,9 @@ def test_a_drain_ends_at_a_task_that_its_producer_left_open_and_says_so(
     assert ran.exit_code == 0
     said = [line for line in ran.stderr.splitlines() if "nothing is left of" in line]
     assert len(said) == 1
-    assert said[0].endswith("nothing is left of orders: open, as its producer is not running")
+    assert said[0].endswith(
+        "nothing is left of orders: it stays open, as its producer is not running"
+    )
     [task] = command("tasks", "--json").json
     assert (task["id"], task["shown_state"]) == (producer.task_id, "open")
     shown = command("tasks", "--state", "open").stdout

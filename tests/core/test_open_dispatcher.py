@@ -184,7 +184,7 @@ async def test_an_error_of_the_dispatcher_ends_a_wait(memory, settings, dying, w
             await getattr(dispatcher, wait)()
             pytest.fail("the wait ended well")
 
-    with pytest.raises(PushlaneError, match="the dispatcher's loop task died of TypeError"):
+    with pytest.raises(PushlaneError, match="the dispatcher's loop task died with TypeError"):
         await run()
 
 
@@ -195,7 +195,7 @@ async def test_an_error_of_the_dispatcher_is_raised_at_the_end(memory, settings,
             with suppress(PushlaneError):
                 await dispatcher.stopped()
 
-    with pytest.raises(PushlaneError, match="the dispatcher's loop task died of TypeError"):
+    with pytest.raises(PushlaneError, match="the dispatcher's loop task died with TypeError"):
         await run()
 
 

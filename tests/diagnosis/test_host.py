@@ -194,7 +194,7 @@ def test_a_folder_below_a_file_cannot_be(tmp_path: Path, settings: Settings) -> 
 
     [finding] = _found(_host(tmp_path, settings.but(reports_dir=file / "reports")))
 
-    assert finding.what == f"reports_dir {file / 'reports'}: {file} is no folder"
+    assert finding.what == f"reports_dir {file / 'reports'}: {file} is not a folder"
     assert finding.mend == "set reports_dir to another"
 
 

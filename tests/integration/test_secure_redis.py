@@ -209,7 +209,7 @@ async def test_a_certificate_that_was_replaced_is_shown_by_the_next_connection(
     ("scheme", "path", "said"),
     [
         ("rediss", "/0", "speaks no TLS at this port"),
-        ("redis+cluster", "", "is no Cluster that answers"),
+        ("redis+cluster", "", "does not answer as a Cluster"),
         ("redis+sentinel", "/lanes/0", "none of these sentinels names a master"),
     ],
 )

@@ -188,4 +188,4 @@ async def test_the_log_says_how_many_once(tmp_path: Path, caplog: pytest.LogCapt
             await leading.step(AGAIN_S - FIRST_S)
 
     told = [one.message for one in caplog.records if one.name == "pushlane.recalls"]
-    assert told == [f"task {task.id} has other times: 2 of its pushes that wait are asked anew"]
+    assert told == [f"task {task.id} has new times: 2 of its waiting pushes are checked again"]

@@ -83,7 +83,7 @@ async def test_a_retry_is_counted_by_task_and_done_as_shown(settings: Settings) 
     assert {*told(view)[1:]} == {
         "leaves 2 dead pushes of task late: task late has expired: none would be sent; purge them",
         "retries 1 dead push of task b",
-        "leaves 1 dead message that is no push: they belong to no task: they can only be purged",
+        "leaves 1 dead message that is not a push: they belong to no task: they can only be purged",
     }
     assert (len(left), len(after)) == (16, 3)
     assert done.operation == "retry-dead"

@@ -86,7 +86,7 @@ def test_a_java_home_without_java_is_named(java, tmp_path, monkeypatch):
 def test_a_program_that_is_no_java_is_named(java):
     program = java("the runtime could not be located")
 
-    with pytest.raises(BadInput, match=f"{program} does not say a version"):
+    with pytest.raises(BadInput, match=f"{program} does not report a Java version"):
         require_java()
 
 
@@ -97,7 +97,7 @@ def any_java(monkeypatch):
 
 def test_a_memory_that_is_no_size_is_refused(any_java):
     with (
-        pytest.raises(BadInput, match="'2 gigs' is no size: give it like 512m or 2g"),
+        pytest.raises(BadInput, match="'2 gigs' is not a size: give it like 512m or 2g"),
         spark_session("test", driver_memory="2 gigs"),
     ):
         pass

@@ -146,7 +146,7 @@ def test_a_disk_without_hard_links_is_refused(root, monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    with open_writer(root) as writer, pytest.raises(BadInput, match="without hard links"):
+    with open_writer(root) as writer, pytest.raises(BadInput, match="have no hard links"):
         writer.publish("batch", writer.begin())
 
 
@@ -220,7 +220,9 @@ def test_a_damaged_file_is_not_published(root):
         writer.write("seen", SEEN_ROWS, name)
         [path] = (root / "gen-000001" / "seen").rglob("*.parquet")
         path.write_bytes(b"PAR1")
-        with pytest.raises(CorruptStore, match=r"part-0.parquet: this file is no whole Parquet"):
+        with pytest.raises(
+            CorruptStore, match=r"part-0.parquet: this file is not a complete Parquet"
+        ):
             writer.publish("batch", name)
     assert open_store(root).snapshot().manifest == 3
 

@@ -200,8 +200,8 @@ def test_other_kinds_refuse_it_and_say_why(kind):
     with pytest.raises(BadInput) as refusal:
         sink_options(kind, {"http2": "ngh2", "to_address": True}, "sink app")
     assert str(refusal.value) == (
-        f"sink app: http2 is an option of fcm and apns alone, not of the kind {kind}: what it "
-        "names is alpha, and never for hosts that rows name; leave it out"
+        f"sink app: http2 is an option of fcm and apns only, not of the kind {kind}: it is "
+        "experimental, and not for hosts that come from rows; leave it out"
     )
 
 

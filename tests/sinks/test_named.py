@@ -87,7 +87,7 @@ async def test_a_file_that_cannot_be_read_any_more_leaves_the_sink_as_it_was(
 
     assert SECRET in server.heads[0]
     [warned] = caplog.records
-    assert warned.getMessage().endswith("it goes on as it was")
+    assert warned.getMessage().endswith("it keeps its old options")
     assert SECRET not in caplog.text
 
 
@@ -181,7 +181,7 @@ async def test_a_file_that_no_header_can_hold_is_said_without_its_text_and_mende
     assert sink.look()
     await sink.close()
 
-    assert "goes on as it was" in caplog.text
+    assert "keeps its old options" in caplog.text
     assert SECRET not in caplog.text
 
 

@@ -288,9 +288,12 @@ def test_a_dead_subscription_is_about_its_recipient_alone():
     [
         ({"vapid_key": "x"}, "vapid_key is not a private key"),
         ({"subject": "push@example.com"}, "subject is not one that push services take"),
-        ({"hosts": ["https://push.example.com/"]}, "'https://push.example.com/' is no host"),
-        ({"hosts": ["10.1.0.0/16"]}, "'10.1.0.0/16' is no host of a push service"),
-        ({"hosts": ["b\u00fccher.example"]}, "'b\u00fccher.example' is no host of a push service"),
+        ({"hosts": ["https://push.example.com/"]}, "'https://push.example.com/' is not a host"),
+        ({"hosts": ["10.1.0.0/16"]}, "'10.1.0.0/16' is not a host of a push service"),
+        (
+            {"hosts": ["b\u00fccher.example"]},
+            "'b\u00fccher.example' is not a host of a push service",
+        ),
         ({"hosts": []}, "hosts is out of range; give a list of texts"),
         ({"hosts": "push.example.com"}, "hosts is a text; give a list of texts"),
         ({"allow": ["127.0.0.1/99"]}, "'127.0.0.1/99' is not a host"),

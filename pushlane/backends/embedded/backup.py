@@ -122,7 +122,7 @@ async def rebuild_registry(settings: Settings, beside: Beside) -> None:
 
 def _nothing_to_rebuild(settings: Settings) -> UserError:
     return UserError(
-        f"there is nothing to rebuild: the embedded store in {settings.data_dir} is one file, and "
-        "no copy of anything; `pushlane doctor` looks whether it is whole, and `pushlane restore` "
-        "puts a copy in place. For a registry in Redis give --broker pulsar://HOST:PORT"
+        f"there is nothing to rebuild: the embedded store in {settings.data_dir} is one file, "
+        "and no copy of anything; `pushlane doctor` checks whether it is damaged, and `pushlane "
+        "restore` puts a copy in place. For a registry in Redis give --broker pulsar://HOST:PORT"
     )

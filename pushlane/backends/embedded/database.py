@@ -38,7 +38,7 @@ from pushlane.util.errors import StorageFull
 from pushlane.util.files import create_durably
 
 _ADVICE = {
-    sqlite3.SQLITE_BUSY: "another process holds it; find one that is stopped and let it go on",
+    sqlite3.SQLITE_BUSY: "another process has locked it; resume or end a process that is suspended",
     sqlite3.SQLITE_CANTOPEN: "check that the folder can be written, or use another --data-dir",
     sqlite3.SQLITE_READONLY: "make the folder and its files writable, or use another --data-dir",
     sqlite3.SQLITE_NOTADB: "this is not a pushlane store; use another --data-dir",
@@ -200,7 +200,7 @@ class SideTasks:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        self._failure = PushlaneError(f"{task.get_name()} has died of {type(error).__name__}")
+        self._failure = PushlaneError(f"{task.get_name()} died with {type(error).__name__}")
         self._failure.__cause__ = error
         task.get_loop().call_exception_handler(
             {"message": str(self._failure), "exception": error, "task": task}

@@ -121,8 +121,8 @@ class EmbeddedReceiptLog(ReceiptLog):
                 return
             time.sleep(_RETRY_S)
         raise Unreachable(
-            f"the log of receipts in {self._folder} is held by another process; find one that is "
-            "stopped and let it go on"
+            f"the log of receipts in {self._folder} is locked by another process; resume or end "
+            "a process that is suspended"
         )
 
     def _append_to_any(self, bodies: Sequence[bytes]) -> bool:
@@ -142,8 +142,8 @@ class EmbeddedReceiptLog(ReceiptLog):
             return True
         if full == count:
             raise StorageFull(
-                f"the log of receipts in {self._folder} is full, and nobody has taken anything "
-                "over: run `pushlane pipeline run`, raise receipts_max_bytes, or set receipts=on"
+                f"the log of receipts in {self._folder} is full, and nothing has read it: run "
+                "`pushlane pipeline run`, raise receipts_max_bytes, or set receipts=on"
             )
         return False
 
@@ -152,8 +152,9 @@ class EmbeddedReceiptLog(ReceiptLog):
         if dropped and not self._has_told:
             self._has_told = True
             log.warning(
-                "the log of receipts is at receipts_max_bytes: its oldest go, which no report has "
-                "counted; run `pushlane pipeline run`, or set receipts=off",
+                "the log of receipts has reached receipts_max_bytes: its oldest receipts are "
+                "dropped, and no report has counted them; run `pushlane pipeline run`, or set "
+                "receipts=off",
                 extra={"action": "receipts_dropped"},
             )
 
@@ -255,7 +256,9 @@ def _translated(folder: Path) -> Iterator[None]:
     try:
         yield
     except Busy as error:
-        raise Unreachable(f"the log of receipts in {folder} is held by another process") from error
+        raise Unreachable(
+            f"the log of receipts in {folder} is locked by another process"
+        ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise Unreachable(

@@ -289,8 +289,8 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
 def _refuse_outdated(connection: sqlite3.Connection, folder: Path) -> None:
     if _version(connection) == SCHEMA_VERSION and not _present(connection) >= _OF_0_2_0:
         raise Unreachable(
-            f"the store in {folder} was made before release 0.2.0, which adds what it lacks: open "
-            "it once with that release (pushlane tasks), or use another --data-dir"
+            f"the store in {folder} was made before release 0.2.0: open it once with that "
+            "release, which upgrades it (pushlane tasks), or use another --data-dir"
         )
 
 

@@ -192,7 +192,7 @@ class MemoryReceiptLog(MemoryPort):
                 self._partitions[index].append(self._now_ms, bodies)
                 return
         raise StorageFull(
-            "the log of receipts in memory is full, and nobody has taken anything over: raise "
+            "the log of receipts in memory is full, and nothing has read it: raise "
             "receipts_max_bytes, or set receipts=on"
         )
 

@@ -258,8 +258,9 @@ class Admin:
     def garbled(self, doing: str) -> PushlaneError:
         """Make the error for an answer that is cut off, or from another server than Pulsar."""
         return Unreachable(
-            f"Pulsar's admin REST at {self._shown_url} was to {doing} and answered half, or "
-            "something else: try again, and check --admin-url / PUSHLANE_ADMIN_URL if it stays so"
+            f"Pulsar's admin REST at {self._shown_url} could not {doing}: its answer is "
+            "incomplete or unexpected; try again, and if that does not help, check --admin-url "
+            "/ PUSHLANE_ADMIN_URL"
         )
 
     def _shaped(self, reply: Reply, doing: str, shape: type[T]) -> T:

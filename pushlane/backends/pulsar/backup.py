@@ -70,8 +70,8 @@ async def restore(settings: Settings, file: Path) -> int:
         there = await journal.replay()
         if other := set(there) - set(records):
             raise BadInput(
-                f"the registry of {settings.namespace} has what the copy has not (records: "
-                f"{len(other):,}), and is left as it is; give another --namespace"
+                f"the registry of {settings.namespace} has records that the copy lacks "
+                f"({len(other):,}), and is left as it is; give another --namespace"
             )
         for page in paged(records, _PAGE):
             await asyncio.gather(*(journal.append(key, body) for key, body in page))
@@ -85,7 +85,7 @@ def _read(file: Path) -> list[tuple[str, bytes]]:
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise BadInput(f"{file} is no copy of a registry, or is damaged") from error
+        raise BadInput(f"{file} is not a copy of a registry, or is damaged") from error
     if copy.pushlane_backup != _FORMAT:
         raise BadInput(
             f"{file} has format {copy.pushlane_backup}, this pushlane reads {_FORMAT}; use the "

@@ -242,7 +242,10 @@ class Connection:
             async with asyncio.timeout(CLOSE_PATIENCE_S):
                 await closed.wait()
         except TimeoutError:
-            text = "the client of Pulsar at %s does not end its connections: it is left as it is"
+            text = (
+                "the client of Pulsar at %s did not close its connections in time: they are "
+                "left open"
+            )
             log.warning(text, self.url, extra={"action": "close_late"})
         self.threads.close()
 
@@ -267,7 +270,7 @@ async def open_connection(
         raw = _pulsar.Client(settings.broker, _configuration(files, credentials))
     except ValueError as error:
         raise BadInput(
-            f"broker {settings.broker!r} is no URL like pulsar://127.0.0.1:6650 ({error})"
+            f"broker {settings.broker!r} is not a URL like pulsar://127.0.0.1:6650 ({error})"
         ) from error
     connection = Connection(raw, settings.broker, credentials)
     renewal = asyncio.create_task(credentials.keep_fresh(), name="renew token")

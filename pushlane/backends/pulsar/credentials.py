@@ -247,7 +247,7 @@ class OAuth2Credentials(TokenCredentials):
             return msgspec.json.decode(content, type=shape, strict=False)  # some tell "3600"
         except ValueError as error:
             raise Unreachable(
-                f"the OAuth 2.0 issuer answered something else at {shown_url(url)}: check "
+                f"the OAuth 2.0 issuer gave an unexpected answer at {shown_url(url)}: check "
                 "pulsar_oauth2_issuer_url"
             ) from error
 

@@ -315,8 +315,8 @@ async def make_receipts(admin: Admin, namespace: str, wanted: int) -> int:
 
 
 _FULL = (
-    "the log of receipts is full, and nobody has taken anything over: run `pushlane pipeline run`, "
-    "raise receipts_max_bytes, or set receipts=on"
+    "the log of receipts is full, and nothing has read it: run `pushlane pipeline run`, raise "
+    "receipts_max_bytes, or set receipts=on"
 )
 
 

@@ -27,7 +27,7 @@ _REFUSED = Meaning(Denied, "check pulsar_token, pulsar_token_file or PUSHLANE_PU
 _DENIED = Meaning(MissingPermission, "ask its administrator for the permission: docs/security.md")
 _FULL = Meaning(Unreachable, "the lane has reached its backlog quota; dispatch it, then try again")
 _BUSY = Meaning(Unreachable, "too much is waiting to be sent; try again")
-_UNFIT = Meaning(Unreachable, "client and broker do not fit; use Pulsar 3.0 or later")
+_UNFIT = Meaning(Unreachable, "client and broker are not compatible; use Pulsar 3.0 or later")
 _MISUSED = Meaning(BadInput, "check --broker / PUSHLANE_BROKER and the namespace")
 _GONE = Meaning(UnknownLane, "the lane was never opened, or is dropped with its task")
 _TAKEN = Meaning(
@@ -99,7 +99,7 @@ def refusal(
     status: int, reason: str, url: str, doing: str, credentials: Credentials | None = None
 ) -> PushlaneError:
     """Make the error that a status of the admin REST stands for, when `doing` failed."""
-    meaning = Meaning(Unreachable, "try again, or look into the broker's log")
+    meaning = Meaning(Unreachable, "try again, or look at the broker's log")
     if status in (401, 403):
         role = credentials.role() if credentials is not None else ""
         if "nauthorized" in reason or "ermission" in reason:  # it knows who we are

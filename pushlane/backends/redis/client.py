@@ -69,7 +69,7 @@ def open_redis(url: str, access: RedisAccess) -> Redis | RedisCluster:
         return openers[urlsplit(url).scheme.partition("+")[2]](url, access)
     except (ValueError, LookupError) as error:
         raise BadInput(
-            f"redis_url {masked(url)!r} is no URL of Redis; use one like {_EXAMPLES}"
+            f"redis_url {masked(url)!r} is not a URL of Redis; use one like {_EXAMPLES}"
         ) from error
 
 
@@ -409,8 +409,8 @@ class RedisClient:
             ) from error
         except exceptions.RedisClusterException as error:
             raise Unreachable(
-                f"Redis at {self.where} is no Cluster that answers ({str(error)[:80]}): check its "
-                "nodes, or give the URL of a single server as redis://HOST:PORT/0"
+                f"Redis at {self.where} does not answer as a Cluster ({str(error)[:80]}): check "
+                "its nodes, or give the URL of a single server as redis://HOST:PORT/0"
             ) from error
         except MasterNotFoundError as error:
             raise self._no_master() from error
@@ -446,7 +446,7 @@ class RedisClient:
     def _no_master(self) -> Unreachable:
         return Unreachable(
             f"Redis at {self.where}: none of these sentinels names a master that is up; check "
-            "them, their ports, their password in the URL, and the name behind the slash"
+            "them, their ports, their password in the URL, and the name after the slash"
         )
 
     def _denied(self, error: exceptions.RedisError) -> Denied:
@@ -481,8 +481,8 @@ class RedisClient:
 
     def _odd(self, error: Exception) -> Unreachable:
         return Unreachable(
-            f"Redis at {self.where} answered something else than was asked "
-            f"({type(error).__name__}); check that PUSHLANE_REDIS_URL names a Redis of its own"
+            f"Redis at {self.where} gave an unexpected answer ({type(error).__name__}); check "
+            "that PUSHLANE_REDIS_URL names a Redis of its own"
         )
 
     async def close(self) -> None:

@@ -92,8 +92,8 @@ class LockedWrites(OnRedis):
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
         raise TaskConflict(
-            f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
-            "see which still run, then try again"
+            f"other processes have been changing {what} for {PATIENCE_S:.0f} s; see which still "
+            "run, then try again"
         )
 
     async def _append(self, key: str, body: bytes) -> None:
@@ -274,7 +274,7 @@ class Writes(LockedWrites):
                     await self._journal_kept(task_id, refused)
                 assert fence is not None
                 raise Superseded(
-                    f"the lease {fence.lease} is another process's now: nothing was changed"
+                    f"another process holds the lease {fence.lease} now: nothing was changed"
                 )
             async with self._unlocked_on_error(held):
                 least = 0

@@ -70,4 +70,4 @@ class PutOffNotes:
             try:
                 await self._registry.put_off(put_off)
             except PushlaneError as error:
-                log.debug("what was put off is not noted: %s", error)
+                log.debug("the new times of delayed pushes are not recorded: %s", error)

@@ -96,7 +96,7 @@ class Recalls:
         task, is_last = recall.task, recall.is_last(self.clock_s())
         count = await self._hasten(task)
         if count or not recall.is_begun:
-            text = "task %s has other times: %d of its pushes that wait are asked anew"
+            text = "task %s has new times: %d of its waiting pushes are checked again"
             log.info(text, task.id, count, extra={"action": "task_recalled"})
         recall.is_begun = True
         if is_last:

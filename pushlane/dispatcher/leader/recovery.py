@@ -142,7 +142,7 @@ class Recovery:
         left = await self.backend.broker.backlog(lane)
         if left:
             log.warning(
-                "lane %s goes with %s messages on it, as its task is over",
+                "lane %s is removed with %s messages on it, as its task is over",
                 lane,
                 f"{left:,}",
                 extra={"action": "orphan_backlog"},
@@ -150,7 +150,7 @@ class Recovery:
         if await self.backend.broker.drop_lane(lane):
             del self._orphans[lane]
             log.warning(
-                "lane %s was of no more use: dropped", lane, extra={"action": "orphan_lane"}
+                "lane %s was no longer needed: it is removed", lane, extra={"action": "orphan_lane"}
             )
 
     async def _end_counted(self, active: Sequence[Task]) -> None:
@@ -177,7 +177,7 @@ class Recovery:
             await self.backend.broker.open_lane(lane)
         await self.change(task, task_changes.lane_reopened)
         log.error(
-            "task %s had no lane: opened anew, what was on it is lost",
+            "task %s had no lane: a new one was opened, and what was on the old one is lost",
             task.id,
             extra={"action": "lane_reopened"},
         )

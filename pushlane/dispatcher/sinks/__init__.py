@@ -113,8 +113,8 @@ def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.S
         if name not in known:
             if name == "http2":
                 raise BadInput(
-                    f"{who}: http2 is an option of fcm and apns alone, not of the kind {kind}: "
-                    "what it names is alpha, and never for hosts that rows name; leave it out"
+                    f"{who}: http2 is an option of fcm and apns only, not of the kind {kind}: it "
+                    "is experimental, and not for hosts that come from rows; leave it out"
                 )
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise BadInput(

@@ -83,14 +83,16 @@ class NamedSink:
         except Exception as error:  # noqa: BLE001 - its text may hold a secret
             kind = type(error).__name__
             is_ours = isinstance(error, BadInput)
-            told = error if is_ours else f"sink {self.name} cannot be opened anew ({kind})"
-            log.warning("%s; it goes on as it was", told, extra={"action": "sink_not_reopened"})
+            told = error if is_ours else f"sink {self.name} cannot be opened again ({kind})"
+            log.warning("%s; it keeps its old options", told, extra={"action": "sink_not_reopened"})
             return False
         self._use()
         closing = asyncio.create_task(self._close_later(before))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-        log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
+        log.info(
+            "sink %s is opened again, as a file changed", self.name, extra={"action": "reopened"}
+        )
         return True
 
     def _use(self) -> None:

@@ -66,8 +66,8 @@ class PushServices:
         for name in names:
             if not _ENTRY.fullmatch(name):
                 raise BadInput(
-                    f"{name!r} is no host of a push service: give names as they stand in endpoints "
-                    "(push.example.com, *.push.example.com)"
+                    f"{name!r} is not a host of a push service: give names as they stand in "
+                    "endpoints (push.example.com, *.push.example.com)"
                 )
         self._hosts = frozenset(name for name in names if not name.startswith("*."))
         self._endings = tuple(name[1:] for name in names if name.startswith("*."))

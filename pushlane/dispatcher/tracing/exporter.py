@@ -133,7 +133,7 @@ class SpanQueue:
         elif not self._has_told and not self._stops:
             self._has_told = True
             log.warning(
-                "spans are dropped, and pushes go on: %s does not take them; see that it is there "
+                "spans are dropped, and pushes go on: %s does not take them; check that it runs "
                 "and takes OTLP over HTTP",
                 self._where,
                 extra={"action": "spans_dropped"},

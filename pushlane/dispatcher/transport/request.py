@@ -51,7 +51,7 @@ def read_url(url: str) -> tuple[Origin, str]:
         raise BadInput("a URL cannot be read; give one like https://example.com/push") from None
     host = read.host_str
     if read.scheme not in ("http", "https") or not host:
-        raise BadInput(f"a URL of the scheme {read.scheme} is not posted to; give http or https")
+        raise BadInput(f"a URL of the scheme {read.scheme} is not supported; give http or https")
     authority = host if read.port is None else f"{host}:{read.port}"
     path = read.path if read.query_string is None else f"{read.path}?{read.query_string}"
     origin = Origin(
@@ -117,7 +117,7 @@ class RequestWriter:
         require_names(names)
         own = {name.lower() for name in names}
         if len(own) < len(names) or "host" in own:
-            raise BadInput("the headers of a request name one twice, or Host; leave it out")
+            raise BadInput("the headers of a request have a name twice, or Host; leave it out")
         return [(name, self._headers[name]) for name in self._headers if name.lower() not in own]
 
     def _check(self, path: str, headers: Mapping[str, str]) -> None:

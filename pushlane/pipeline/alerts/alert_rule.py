@@ -87,7 +87,9 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
         if not 60 <= self.window_s <= _LONGEST_WINDOW_S:
             raise BadInput(f"window of {self.window_s} s: use one from 1m to 1d")
         if any(each.step_ms for each in self.dimensions):
-            raise BadInput(f"by {self.by!r}: an alert's groups are no times; its window is one")
+            raise BadInput(
+                f"by {self.by!r}: an alert cannot be grouped by time; set its window instead"
+            )
         self._require_dimensions()
 
     def _require_dimensions(self) -> None:

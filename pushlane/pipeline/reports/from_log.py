@@ -151,8 +151,8 @@ class _Reading:
             if len(first_ms) > most:
                 raise BadInput(
                     f"there are more than {most:,} receipts: `pushlane pipeline run` reads them "
-                    "into a store of reports, which answers this at once; or ask of a TASK, or of "
-                    "a shorter time (--since)"
+                    "into a store of reports, which answers this at once; or ask about a TASK, "
+                    "or a shorter time (--since)"
                 )
 
     async def counted(self) -> AsyncIterator[tuple[ReceiptBatch, list[int]]]:

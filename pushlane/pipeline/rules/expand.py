@@ -81,7 +81,8 @@ class SparkExpander:
         if (name, text) not in self.told:
             self.told.add((name, text))
             log.warning(
-                "rule %s: %s. It goes on, as it was saved before this was refused; save it again",
+                "rule %s: %s. It still runs, as it was saved before this was checked; correct "
+                "it and save it again",
                 name,
                 text,
                 extra={"action": "rule_unmeant", "rule": name},

@@ -377,5 +377,5 @@ def _settled(history: History, run: Run, ended: Run) -> History:
 def _ours(history: History, at_ms: int, fence: int) -> Run:
     run = history.find(at_ms)
     if run is None or run.fence != fence or run.state is not RunState.RUNNING:
-        raise Superseded("the run is another leader's now, or its rule was removed")
+        raise Superseded("another process has taken over the run, or its rule was removed")
     return run

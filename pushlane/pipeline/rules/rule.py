@@ -72,9 +72,9 @@ def parse_schedule(cron: str, zone: str) -> CronSchedule:
         is_due = schedule.first_after(0) is not None
     except CronSimError as error:
         what = str(error).removeprefix("Bad ")
-        raise BadInput(f"cron {cron!r}: its {what} cannot be; {_HOW}") from error
+        raise BadInput(f"cron {cron!r}: its {what} is not valid; {_HOW}") from error
     if not is_due:
-        raise BadInput(f"cron {cron!r} never comes; {_HOW}")
+        raise BadInput(f"cron {cron!r} never occurs; {_HOW}")
     return schedule
 
 
@@ -193,7 +193,8 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
         size = len(rule.encode())
     except (Unstorable, RecursionError) as error:
         raise BadInput(
-            f"rule {name!r} cannot be kept: its task holds what is nested too deeply, or is no JSON"
+            f"rule {name!r} cannot be saved: its task holds something that is nested too deeply, "
+            "or is not JSON"
         ) from error
     if size > MOST_BYTES:
         raise BadInput(

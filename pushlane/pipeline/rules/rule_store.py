@@ -156,7 +156,8 @@ class RuleStore:
                 return result
             await asyncio.sleep(min(0.001 * 2**attempt, 0.1))  # who was faster is done soon
         raise TaskConflict(
-            f"rule {name!r} is under change by other processes; see which still run, then try again"
+            f"rule {name!r} is being changed by other processes; see which still run, then try "
+            "again"
         )
 
     async def _unknown(self, name: str) -> NotFound:

@@ -60,7 +60,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
     try:
         return pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(path, "this file is no whole Parquet file") from error
+        raise CorruptStore.of(path, "this file is not a complete Parquet file") from error
 
 
 def column_range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
@@ -334,8 +334,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         ) from error
     except OSError as error:
         raise BadInput(
-            f"{folder} does not take a manifest ({error.strerror}), as a file system that is full "
-            "or without hard links; see to that, or choose another reports_dir"
+            f"{folder}: a manifest cannot be written ({error.strerror}); the file system may be "
+            "full, or have no hard links: fix that, or choose another reports_dir"
         ) from error
 
 
@@ -389,7 +389,7 @@ def _number(path: Path) -> int:
     try:
         return int(path.stem.removeprefix(_CHECKPOINT))
     except ValueError as error:
-        raise CorruptStore.of(path, "this is no manifest") from error
+        raise CorruptStore.of(path, "this is not a manifest") from error
 
 
 def remove_unfinished(folder: Path) -> None:

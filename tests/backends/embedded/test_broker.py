@@ -212,7 +212,7 @@ async def test_a_feeder_that_dies_is_told_to_the_next_caller(settings):
             try:
                 await broker.ack([])
             except PushlaneError as error:
-                return "feeder has died of KeyError" in str(error)
+                return "feeder died with KeyError" in str(error)
             return False
 
         await until(is_told)

@@ -119,7 +119,7 @@ async def test_at_its_bound_a_log_drops_its_oldest(tmp_path: Path, caplog) -> No
         assert await log.kept(first) == await log.first()
         assert await log.lag(first) == len(kept)
 
-    assert caplog.text.count("its oldest go") == 1
+    assert caplog.text.count("its oldest receipts are dropped") == 1
 
 
 async def test_a_log_that_is_required_takes_no_more_until_some_is_committed(tmp_path: Path) -> None:

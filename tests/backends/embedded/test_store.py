@@ -156,7 +156,7 @@ async def test_a_store_that_another_holds_too_long_says_so(folder):
     holder = sqlite3.connect(folder / STORE_FILE, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(Unreachable, match=f"{folder}.*another process holds it"):
+    with pytest.raises(Unreachable, match=f"{folder}.*another process has locked it"):
         await database.write(lambda connection: connection.execute("DELETE FROM leases"))
 
     holder.close()

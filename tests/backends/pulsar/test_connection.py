@@ -244,7 +244,7 @@ async def test_a_close_that_never_ends_is_given_up_and_said(
     await Connection(raw, URL).close()
 
     assert not raw.is_closed.is_set()
-    assert "does not end its connections" in caplog.text
+    assert "did not close its connections" in caplog.text
     raw.let_go.set()
 
 

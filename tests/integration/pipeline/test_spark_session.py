@@ -109,7 +109,7 @@ def test_a_java_process_that_dies_is_told_with_where_its_log_is(running, tmp_pat
 
     [log] = tmp_path.glob("pushlane-spark-*")
     assert process.returncode == 1
-    assert said == (f"error: Spark's Java process ended in mid-work (what Spark said: {log})\n")
+    assert said == (f"error: Spark's Java process ended during its work (what Spark said: {log})\n")
     assert log.stat().st_mode & 0o077 == 0
 
 

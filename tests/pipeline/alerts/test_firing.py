@@ -195,7 +195,7 @@ def test_an_unknown_metric_is_refused_with_the_nearest():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"by": "hour"}, "no times"),
+        ({"by": "hour"}, "cannot be grouped by time"),
         ({"by": "sink", "metric": Metric.SHARE_ERROR}, "--by level"),
         ({"by": "", "metric": Metric.LAG_S, "where": ("sink=fcm",)}, "leave out"),
         ({"window_s": 10}, "1m to 1d"),

@@ -119,7 +119,7 @@ def test_host_is_named_once():
     with pytest.raises(BadInput, match="headers name Host twice; leave one of them out"):
         writer({"Host": "a", "host": "b"})
     for own in ({"host": "a"}, {"X": "a", "x": "b"}):
-        with pytest.raises(BadInput, match="the headers of a request name one twice, or Host"):
+        with pytest.raises(BadInput, match="the headers of a request have a name twice, or Host"):
             writer().write("/", own, b"")
 
 
