@@ -330,7 +330,7 @@ def reset(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Forget how far a source was read, as for a topic that was made anew.
+    """Forget how far a source was read, as for a topic that was recreated.
 
     Stop its processes first. Pushes on the lanes are still sent. The next process begins with the
     first record, or with --from end behind the last.

@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     session_key_file: Path | None = None
     """File of the key that encrypts sessions of the console, the same for all processes of `serve`:
-    32 bytes in base64, older keys on lines behind it. Without it a session ends with its process.
+    32 bytes in base64, older keys on lines after it. Without it a session ends with its process.
     """
     upload_max: Annotated[int, Meta(ge=1024)] = 1024**3
     """Most bytes of all files together that wait to be submitted at the console of a `serve`."""

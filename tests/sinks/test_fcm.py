@@ -287,7 +287,7 @@ def account(**changes):
     ("options", "told"),
     [
         ({}, "needs the option credentials"),
-        ({"credentials": "x"}, "credentials are no JSON object"),
+        ({"credentials": "x"}, "credentials are not a JSON object"),
         ({"credentials": account(project_id="")}, "give the option project"),
         ({"credentials": account(), "project": "a/b"}, "cannot be the id of a Firebase project"),
         ({"credentials": account(), "endpoint": "fcm"}, "endpoint is not a URL"),

@@ -241,14 +241,14 @@ def account(**changes):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("not json", "are no JSON object; create a key in the Firebase console"),
-        ("[1]", "are no JSON object"),
+        ("not json", "are not a JSON object; create a key in the Firebase console"),
+        ("[1]", "are not a JSON object"),
         ("/run/secrets/service-account.json", "give it as credentials_file"),
         (json.dumps({"type": "authorized_user"}), 'not of the type "service_account"'),
         (json.dumps({"project_info": {}, "client": []}), "an app's google-services.json"),
         (account(private_key=None), "have no private_key"),
         (account(client_email=""), "have no client_email"),
-        (account(token_uri="nowhere"), "token_uri of the credentials is no URL"),
+        (account(token_uri="nowhere"), "token_uri of the credentials is not a URL"),
         (account(private_key="-----BEGIN PRIVATE KEY-----abc"), "not an RSA key in PEM"),
         ({"type": "external_account"}, "create-cred-config"),
     ],
@@ -262,5 +262,5 @@ def test_credentials_that_cannot_be_used(text, told):
 
 
 def test_credentials_without_end_are_no_json():
-    with pytest.raises(BadInput, match="credentials are no JSON object"):
+    with pytest.raises(BadInput, match="credentials are not a JSON object"):
         read_credentials('{"a":' * 5_000, "scope")

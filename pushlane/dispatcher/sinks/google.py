@@ -61,7 +61,7 @@ def _read_object(text: str) -> Mapping[str, Any]:
         if text.strip().endswith(".json"):
             told = "credentials are the name of a file; give it as credentials_file"
         else:
-            told = f"credentials are no JSON object; {_NEW_KEY}"
+            told = f"credentials are not a JSON object; {_NEW_KEY}"
         raise BadInput(told) from None  # the error may quote them
 
 
@@ -69,7 +69,7 @@ def _service_account(info: Mapping[str, Any], scope: str) -> Credentials:
     for name in _NEEDED:
         if not isinstance(info.get(name), str) or not info[name]:
             raise BadInput(f"credentials of a service account have no {name}; {_NEW_KEY}")
-    require_http_url(info["token_uri"], f"token_uri of the credentials is no URL; {_NEW_KEY}")
+    require_http_url(info["token_uri"], f"token_uri of the credentials is not a URL; {_NEW_KEY}")
     kind: Any = service_account.Credentials
     try:
         credentials: Credentials = kind.from_service_account_info(info, scopes=[scope])
