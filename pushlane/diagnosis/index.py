@@ -23,7 +23,10 @@ _FORGOTTEN_S = 3_600.0
 
 
 class Row(msgspec.Struct, gc=False):
-    """What is kept of a task: what people search, sort and filter by. Times are Unix ms."""
+    """What is kept of a task: what people search, sort and filter by. Times are Unix ms.
+
+    It goes with its task, and `is_gone` once that is forgotten.
+    """
 
     id: str
     name: str
@@ -38,41 +41,42 @@ class Row(msgspec.Struct, gc=False):
     not_before_ms: int
     expires_at_ms: int
     finished_at_ms: int
+    is_gone: bool = False
 
 
 class _Names:
     """Id, key and name of rows in lower case, in blocks: one without a word has no row with it.
 
-    What was removed stays until it is filled anew.
+    What is gone stays until it is filled anew.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.lines = 0
-        self._blocks: list[tuple[list[str], str]] = []
-        self._ids: list[str] = []
+        self._blocks: list[tuple[list[Row], str]] = []
+        self._rows: list[Row] = []
         self._texts: list[str] = []
         for row in rows:
             self.add(row)
 
     def add(self, row: Row) -> None:
-        self._ids.append(row.id)
+        self._rows.append(row)
         text = "\0".join((row.id, row.key, row.name))
         self._texts.append(text.lower().replace("\n", " "))
         self.lines += 1
-        if len(self._ids) == _BLOCK:
-            self._blocks.append((self._ids, "\n".join(self._texts)))
-            self._ids, self._texts = [], []
+        if len(self._rows) == _BLOCK:
+            self._blocks.append((self._rows, "\n".join(self._texts)))
+            self._rows, self._texts = [], []
 
-    def with_word(self, word: str) -> list[str]:
-        """Return the ids of rows that hold a word, in the order in which they came."""
+    def with_word(self, word: str) -> list[Row]:
+        """Return the rows that hold a word, in the order in which they came."""
         word = word.lower()
-        found: list[str] = []
+        found: list[Row] = []
         if "\0" in word or "\n" in word:  # which part what lies here
             return found
-        for ids, text in [*self._blocks, (self._ids, "\n".join(self._texts))]:
+        for rows, text in [*self._blocks, (self._rows, "\n".join(self._texts))]:
             if word in text:
-                lines = zip(ids, text.split("\n"), strict=True)
-                found += [task_id for task_id, line in lines if word in line]
+                lines = zip(rows, text.split("\n"), strict=True)
+                found += [row for row, line in lines if word in line and not row.is_gone]
         return found
 
 
@@ -113,7 +117,8 @@ class TaskIndex:
             self._begin()
         self._take(changes.tasks)
         for task_id in (*changes.forgotten, *changes.unread):
-            self.rows.pop(task_id, None)
+            if (row := self.rows.pop(task_id, None)) is not None:
+                row.is_gone = True
             self.unfinished.pop(task_id, None)
         if self._names.lines > 2 * len(self.rows) + _BLOCK:  # most of them are gone
             self._names = _Names(self.rows.values())
@@ -121,13 +126,7 @@ class TaskIndex:
 
     def find(self, word: str) -> list[Row]:
         """Return the rows whose id, key or name hold a word in any case, all without one."""
-        rows = self.rows
-        if not word:
-            return [*rows.values()]
-        ids: Iterable[str] = self._names.with_word(word)
-        if self._names.lines > len(rows):  # some are gone, and one that came again is there twice
-            ids = dict.fromkeys(ids)
-        return [row for row in map(rows.get, ids) if row is not None]
+        return self._names.with_word(word) if word else [*self.rows.values()]
 
     def _begin(self) -> None:
         self.rows, self.unfinished, self._names = {}, {}, _Names()
@@ -150,9 +149,12 @@ class TaskIndex:
     def _take(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             row = self._row(task)
-            if task.id not in self.rows:
-                self._names.add(row)  # which no change alters
-            self.rows[task.id] = row
+            if (known := self.rows.get(task.id)) is None:
+                self.rows[task.id] = row
+                self._names.add(row)  # by what no change alters
+            else:
+                for name in Row.__struct_fields__:
+                    setattr(known, name, getattr(row, name))
             if task.state.is_terminal:
                 self.unfinished.pop(task.id, None)
             else:

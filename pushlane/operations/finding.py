@@ -217,10 +217,11 @@ class _Key:
 
     def first(self, rows: list[Row], most: int, behind: Place | None) -> list[Place]:
         """Return the places of the first so many that come behind one; 0 for all."""
-        valued = [*zip(self._values(rows, self._by_id), rows, strict=True)]
+        values = self._values(rows, self._by_id)
+        places: Iterable[int] = range(len(rows))
         if behind is None and most and len(rows) > _MANY:
-            valued = self._among_first(valued, most)
-        placed = [self._place(value, row) for value, row in valued]
+            places = self._among_first(values, most)
+        placed = [self._place(values[place], rows[place]) for place in places]
         if behind is not None:
             is_behind = operator.lt if self._is_descending else operator.gt
             try:
@@ -229,18 +230,18 @@ class _Key:
                 raise BadInput(_NO_PLACE) from error
         return self._choose(most or len(placed), placed)
 
-    def _among_first(self, valued: list[tuple[Value, Row]], most: int) -> list[tuple[Value, Row]]:
-        """Leave out what cannot be among the first: to put all in order would take long."""
-        known = [value for value, _ in valued if value is not None]
+    def _among_first(self, values: Sequence[Any], most: int) -> Iterable[int]:
+        """Return the places of all that can be among the first: to put all in order takes long."""
+        known = [value for value in values if value is not None]
         if self._is_descending:  # rows are oldest first: the largest come early, most often
             known.reverse()
         first = self._choose(most, known)
         if len(first) < most:
-            return valued
-        last = first[-1]
+            return range(len(values))
+        last, places = first[-1], enumerate(values)
         if self._is_descending:
-            return [one for one in valued if one[0] is not None and one[0] >= last]
-        return [one for one in valued if one[0] is not None and one[0] <= last]
+            return [place for place, value in places if value is not None and value >= last]
+        return [place for place, value in places if value is not None and value <= last]
 
     def _place(self, value: Value, row: Row) -> Place:
         lacks = (value is None) is not self._is_descending
