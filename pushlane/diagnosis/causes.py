@@ -28,7 +28,7 @@ from pushlane.diagnosis.situation import (
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.load import quiet_until, sink_now
-from pushlane.model.presence import Process, Resting
+from pushlane.model.presence import Process, Resting, ServedSink, SinkTarget
 from pushlane.model.states import FAILING, OPEN, RECEIVING, RESTING, SCHEDULED, STALLED, WAITING
 from pushlane.model.streams import is_of_partition, is_of_producer
 from pushlane.model.task_changes import has_nothing_left
@@ -212,7 +212,8 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
     resting = [one.resting for one in stands if one.resting is not None]
     if not resting:
         return
-    first = min(resting, key=lambda one: one.since_ms)
+    first, target = _first_resting(stands)
+    target = target if now.shows_targets else None
     again = [one.again_at_ms for one in resting if one.again_at_ms]
     where = f" in {len(resting)} of {len(stands)} processes" if len(resting) < len(stands) else ""
     next_ms = min(again, default=0)
@@ -220,22 +221,31 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
     went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
     yield Cause(
         "sink_rests" if any(one.is_shut for one in resting) else "sink_recovers",
-        f"{went_on}{first.stands}{where}: {resting_since(first, next_ms)}",
-        _resting_advice(sink, resting),
+        f"{went_on}{first.stands_at(target)}{where}: {resting_since(first, next_ms)}",
+        _resting_advice(sink, resting, target),
         first.since_ms,
         final=is_final and (now.has_moved_on or not is_later),
         at_later=is_later,
     )
 
 
-def _resting_advice(sink: str, resting: Sequence[Resting]) -> str:
+def _first_resting(stands: Sequence[ServedSink]) -> tuple[Resting, SinkTarget | None]:
+    """Return what has rested longest of these, of which one does, and what it delivers to."""
+    found = [(one.resting, one.target) for one in stands if one.resting is not None]
+    return min(found, key=lambda one: one[0].since_ms)
+
+
+def _resting_advice(sink: str, resting: Sequence[Resting], target: SinkTarget | None) -> str:
     if any(one.is_unproven for one in resting):
         return (
             "check its URL or settings, and restart its dispatchers with the right ones: nothing "
             f"is lost; if its answers are right: pushlane sinks accept {sink}"
         )
     if any(one.is_shut for one in resting):
-        return "fix the sink: it is tried again by itself, and nothing is lost"
+        moved = ""
+        if target is not None and target.host:
+            moved = f"; if {target.host} is wrong, restart its dispatchers with the right URL"
+        return f"fix the sink: it is tried again by itself, and nothing is lost{moved}"
     return "nothing yet: it gets as many pushes as it takes; if it takes none, it rests soon"
 
 

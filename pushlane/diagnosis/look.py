@@ -149,10 +149,17 @@ def end_of(now: Situation, goes: Expected | None, own_per_s: float | None) -> Ex
     return Expected(goes.starts_in_s if goes else max(0.0, first_s), ends_s)
 
 
-async def why(backend: Backend, task_id: str, settings: Settings | None = None) -> Diagnosis:
+async def why(
+    backend: Backend,
+    task_id: str,
+    settings: Settings | None = None,
+    *,
+    shows_targets: bool = True,
+) -> Diagnosis:
     """Say what the task waits for now; `task_id` is its id, key or name.
 
-    With settings it says, too, which sinks those lack.
+    With settings it says, too, which sinks those lack. With `shows_targets` it names the host of a
+    sink that rests.
 
     It looks twice, a second apart, for how fast it goes; beside very many others it takes what
     processes say of that, where none may have left it out.
@@ -173,7 +180,7 @@ async def why(backend: Backend, task_id: str, settings: Settings | None = None) 
         now = await situation_of(backend, await backend.registry.get(task.id), settings)
         passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
         observed_per_s = (now.progress.finished - before.finished) / passed_s
-    now = replace(now, observed_per_s=observed_per_s)
+    now = replace(now, observed_per_s=observed_per_s, shows_targets=shows_targets)
     if len(now.others) < _MANY:
         return diagnose(now)
     return await asyncio.to_thread(diagnose, now)  # it takes a while, in which others are answered

@@ -86,7 +86,8 @@ class Situation:
     to sinks behind the first, by sink: of one that is not named some may have. `put_off` is what
     was noted of pushes that wait, `delayed` what the broker tells of them, if it does. `knows_rows`
     is set where no push can turn out to have a zone or a start that is not noted.
-    `settings` are those of who asks. `reasons` counts its pushes that were not delivered.
+    `settings` are those of who asks, who is told what sinks deliver to with `shows_targets`.
+    `reasons` counts its pushes that were not delivered.
     """
 
     task: Task
@@ -108,6 +109,7 @@ class Situation:
     delayed: Delayed | None = None
     knows_rows: bool = False
     settings: Settings | None = None
+    shows_targets: bool = True
     reasons: Reasons = field(default_factory=lambda: Reasons(""))
 
     @property

@@ -56,6 +56,13 @@ class Resting(msgspec.Struct, frozen=True):
         words = _STANDS.get(state.removesuffix(")"))
         return f"{name} {words}" if words else self.what
 
+    def stands_at(self, target: SinkTarget | None) -> str:
+        """Return the same with what it delivers to: `sink sms (webhook at 10.0.0.7:9000) rests`."""
+        words = self.stands.split(" ", 2)
+        if target is None or not target.host or words[0] != "sink" or len(words) < 3:
+            return self.stands
+        return f"sink {words[1]} ({target}) {words[2]}"
+
     @property
     def is_shut(self) -> bool:
         """True when it gets nothing but a probe now and then, False when it gets fewer pushes."""

@@ -115,7 +115,8 @@ class WhyTask(Operation[WhyView], frozen=True, kw_only=True):
 
         task = await at.task(self.task)
         found, waited = await asyncio.gather(
-            why(at.backend, task.id, at.settings), waits_so_far(at, task)
+            why(at.backend, task.id, at.settings, shows_targets=at.apps is None),
+            waits_so_far(at, task),
         )
         return _why_view(at, found, waited)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pushlane.core.lane import Why
@@ -12,7 +14,7 @@ from pushlane.diagnosis.look import diagnose
 from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import Standing
-from pushlane.model.presence import LaneWait, Process, Resting, ServedSink
+from pushlane.model.presence import LaneWait, Process, Resting, ServedSink, SinkTarget
 from pushlane.model.reasons import Reasons
 from tests.diagnosis.support import (
     NOW_MS,
@@ -196,6 +198,37 @@ def test_a_sink_that_rests_says_why_since_when_and_when_it_is_tried() -> None:
     assert (cause.name, cause.since_ms) == ("sink_rests", NOW_MS - 1_000)
     assert "sink webhook rests: no connection, since 2026-" in cause.detail
     assert "; next try 2026-" in cause.detail
+
+
+def test_a_sink_that_rests_is_named_with_where_it_delivers_to() -> None:
+    target = SinkTarget("webhook", "127.0.0.1:9", "hash")
+    rests = Resting("sink default (open)", NOW_MS, "no connection", 0)
+    sink = ServedSink(name="default", target=target, slots=1, resting=rests)
+    task = situation_of(processes=[process_of(sink)])
+
+    [told] = causes(task)
+    [hidden] = causes(replace(task, shows_targets=False))
+
+    assert told.detail.startswith("sink default (webhook at 127.0.0.1:9) rests: no connection")
+    assert told.do == (
+        "fix the sink: it is tried again by itself, and nothing is lost; if 127.0.0.1:9 is wrong, "
+        "restart its dispatchers with the right URL"
+    )
+    assert "127.0.0.1" not in f"{hidden.detail}{hidden.do}"
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("sink sms (throttled)", "sink sms (fcm at a.b) gets fewer pushes"),
+        ("sink sms (probing)", "sink sms (fcm at a.b) rests, and is tried"),
+        ("sink sms (of a newer version)", "sink sms (fcm at a.b) (of a newer version)"),
+        ("host a.b (open)", "host a.b rests"),
+    ],
+)
+def test_only_a_sink_is_named_with_where_it_delivers_to(what: str, text: str) -> None:
+    assert Resting(what, 0, "", 0).stands_at(SinkTarget("fcm", "a.b")) == text
+    assert "fcm" not in Resting(what, 0, "", 0).stands_at(SinkTarget("fcm"))
 
 
 def test_a_sink_that_rests_in_one_of_two_processes_does_not_hold_all() -> None:

@@ -16,8 +16,9 @@ import pushlane.diagnosis.look
 from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Settings, SubmitRequest
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import Level, Task, seal
+from pushlane.core.task import Level, State, Task, seal
 from pushlane.model.access import Access, Role
+from pushlane.model.presence import Resting, ServedSink, SinkTarget
 from pushlane.model.read_bounds import ReadBounds
 from pushlane.operations import long_reads
 from pushlane.operations.doing import do
@@ -37,6 +38,7 @@ from pushlane.pipeline.store import open_store
 from pushlane.producers.submit import submit
 from pushlane.util.errors import NotAllowed, NotFound, NotNow, UnknownTask
 from tests.core.support import DEADLINE_S
+from tests.diagnosis.support import process_of
 from tests.receipt_stores import NOON_MS, store_of
 
 ADMIN = Caller("ada", "cli")
@@ -388,3 +390,23 @@ async def test_why_says_where_the_wait_of_what_was_delivered_went(
             r"\d+(\.\d)? (s|min) sink's capacity \(mean of 2 delivered\)",
             found.so_far,
         )
+
+
+async def test_where_a_resting_sink_delivers_to_is_told_to_who_sees_all_apps(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    target = SinkTarget("webhook", "10.0.0.7:9000", "hash")
+    rests = Resting("sink default (open)", 1, "no connection", 0)
+    sink = ServedSink(name="default", target=target, slots=1, resting=rests)
+    task = Task(id="t", level=Level.HIGH, lane="task-t", state=State.RUNNING, total=9)
+    async with memory.connect(settings) as backend:
+        await backend.registry.add(task)
+        await backend.presence.announce(process_of(sink), 60)
+        some = Caller("ada", "http", Access(Role.VIEWER, frozenset({"default"})))
+        told, hidden = [
+            str(plain(await do(backend, settings, one, WhyTask(task="t")))) for one in (ADMIN, some)
+        ]
+
+    assert "sink default (webhook at 10.0.0.7:9000) rests" in told
+    assert "sink default rests" in hidden
+    assert "10.0.0.7" not in hidden
