@@ -351,7 +351,7 @@ def reset(
     count = on_backend(settings, forget)
     if as_json:
         print_json({"partitions": count})
-    note(f"{count:,} partitions of stream {stream} begin anew")
+    note(f"{count:,} partitions of stream {stream} start over")
 
 
 ingest = Group(

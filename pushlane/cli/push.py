@@ -66,9 +66,9 @@ def outcome_text(found: PushView) -> str:
     if found.outcome is not None:
         return f"{found.outcome}: {found.reason}" if found.reason else found.outcome
     if found.has_ended:
-        return "it has ended; how is not known, as there is no receipt of that"
+        return "it has ended; it is unknown how, as there is no receipt of it"
     if not found.task_state:
-        return "no receipt says that it ended, and the registry has its task no more"
+        return "no receipt says that it ended, and the registry no longer has its task"
     if State(found.task_state).is_terminal:
         return f"it was never taken: its task is {found.task_state}"
     return f"not ended yet; what its task waits for: pushlane why {found.task_id}"

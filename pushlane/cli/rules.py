@@ -175,7 +175,7 @@ def withdraw(
     if as_json:
         print_json(plain(found))
     which = f"the run of {at}" if at else "every run"
-    note(f"{which} of rule {found.name} is asked for no longer")
+    note(f"{which} of rule {found.name} is no longer asked for")
 
 
 def remove(flags: Flags, rule: RuleName, yes: YesFlag = False, as_json: JsonFlag = False) -> None:

@@ -77,5 +77,5 @@ def test_without_receipts_it_says_so(command: Command, monkeypatch: pytest.Monke
 
     ran = command("trace", "sale-1")
 
-    assert "how is not known, as there is no receipt of that" in ran.stdout
+    assert "it is unknown how, as there is no receipt of it" in ran.stdout
     assert "receipts are off (receipts=off)" in ran.stderr

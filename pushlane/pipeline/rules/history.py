@@ -193,7 +193,7 @@ def overdue(rule: Rule, run: Run, now_ms: int, fence: int) -> str:
     if run.asked or late_ms <= ON_TIME_MS:
         return ""
     if rule.catch_up == "skip" and run.fence != fence:
-        return "whoever was to make it went away before it began"
+        return "the process that was to make it stopped before it began"
     if late_ms > rule.catch_up_s * 1000:
         return f"it is longer ago than the {rule.catch_up_s:g} s in which runs are caught up"
     return ""
@@ -213,7 +213,7 @@ def _choose(
     scheduled = [run for run in history.open if not run.asked]
     if rule.catch_up == "all":
         room = max(1, MOST_OPEN - len(scheduled))
-        return times[-room:], times[:-room], "there were too many to make"
+        return times[-room:], times[:-room], "too many runs were missed"
     if rule.catch_up == "latest":
         late = [run.at_ms for run in scheduled if not run.has_begun]
         return times[-1:], [*late, *times[:-1]], "a later run came due before it began"
@@ -221,7 +221,7 @@ def _choose(
         return [], times, f"the run of {iso_utc(scheduled[0].at_ms)} was still under way"
     on_time = [at_ms for at_ms in times[-1:] if at_ms >= now_ms - ON_TIME_MS]
     missed = times[:-1] if on_time else times
-    return on_time, missed, "nobody was there to make it"
+    return on_time, missed, "no process made runs at that time"
 
 
 def _skip(history: History, skipped: Sequence[int], why: str, now_ms: int) -> History:
@@ -361,7 +361,7 @@ def _again(history: History, run: Run, fence: int, now_ms: int) -> History:
     if run.begun < MOST_BEGUN:
         again = run.changed(state=RunState.RUNNING, fence=fence, begun=run.begun + 1)
         return history.with_runs(again)
-    why = f"it was begun {run.begun} times, and whoever made it died each time"
+    why = f"it was begun {run.begun} times, and its process died each time"
     return _settled(history, run, run.ended(RunState.FAILED, now_ms, why))
 
 
