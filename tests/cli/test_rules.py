@@ -101,7 +101,9 @@ def test_a_run_is_asked_for_without_spark_and_taken_back(weekly: Command):
     asked = weekly("rules", "run", "weekly", "--no-wait", "--json")
     at = asked.json["at"]
     by_time = weekly("rules", "run", "weekly", "--no-wait", "--at", at, "--json")
-    assert "no waiting run of 1970" in refused(weekly, "withdraw", "weekly", "--at", "1970-01-01T00:00:01Z")
+    assert "no waiting run of 1970" in refused(
+        weekly, "withdraw", "weekly", "--at", "1970-01-01T00:00:01Z"
+    )
     taken = weekly("rules", "withdraw", "weekly", "--at", at, "--json")
 
     assert asked.json["state"] == "due"
@@ -109,7 +111,7 @@ def test_a_run_is_asked_for_without_spark_and_taken_back(weekly: Command):
     assert by_time.json == asked.json
     assert taken.json["open_runs"] == 0
     assert taken.stderr == f"the run of {at} of rule weekly is no longer asked for\n"
-    assert "no run of rule 'weekly' waits" in refused(weekly, "withdraw", "weekly")
+    assert "rule 'weekly' has no waiting run" in refused(weekly, "withdraw", "weekly")
     assert "leave out --no-wait" in refused(weekly, "run", "weekly", "--no-wait", "--dry-run")
     assert "is no ISO time" in refused(weekly, "run", "weekly", "--no-wait", "--at", "now")
 
