@@ -233,6 +233,8 @@ def _limits(load: SinkLoad, heads: Sequence[Standing], rates: Mapping[str, float
     for one in load.standings if load.spent else ():
         for spent in load.spent_totals(one.task):
             yield f"{spent.subject}: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
+    if load.sink.rests:  # and no limit is in the way
+        return
     for subject, most_per_s in binding_limits(load, heads, rates):
         yield f"{subject}: {most_per_s:,.4g} pushes/s, all of it used"
 

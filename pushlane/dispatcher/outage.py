@@ -18,6 +18,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ _LOOK_EVERY_S = 1.0
 _SOONEST_S = 0.001
 _ASIDE_EVERY_S = 1.0
 _SAY_EVERY_S = 60.0
+_TELL_EVERY_S = 1.0
 GIVE_UP_AFTER_S = 30.0
 """With `--drain`: for how long a sink that has never delivered may rest until it is given up."""
 
@@ -55,7 +57,8 @@ class Outage:
     """A dispatcher's breaker, with the pushes that wait because of it.
 
     With `drain` it says now and then that the end of the dispatcher waits for the sink.
-    `holds_back` tells whether the last round had room for less than the free slots. `clock_s` is
+    `holds_back` tells whether the last round had room for less than the free slots. `on_change` is
+    called when the sink begins to fail, rests or goes on, at most once a second. `clock_s` is
     monotonic.
     """
 
@@ -76,6 +79,9 @@ class Outage:
         self.holds_back = False
         self._rested_since_s: float | None = None
         self._said_at_s = 0.0
+        self.on_change: Callable[[], None] = lambda: None
+        self._told = (True, False)
+        self._told_at_s = -math.inf
 
     @property
     def rests(self) -> bool:
@@ -252,6 +258,10 @@ class Outage:
 
     def _note(self, now_s: float) -> None:
         """Say when the sink rests and when it goes on."""
+        stands = self.breaker.is_closed, self.breaker.rests
+        if stands != self._told and now_s >= self._told_at_s + _TELL_EVERY_S:
+            self._told, self._told_at_s = stands, now_s
+            self.on_change()
         if self.breaker.rests:
             if self._rested_since_s is None:
                 self._rested_since_s = self._said_at_s = now_s

@@ -266,6 +266,8 @@ class Dispatcher:
         self._drain_reader = DrainReader(backend.presence)
         replaces = settings.replace_sink
         self._announcer = PresenceAnnouncer(backend, self.as_process, replaces=replaces)
+        for outage in shared.outages.values():
+            outage.on_change = self._announcer.say_now
         self._drains = drain
         self._drain_watch = DrainWatch(backend, shared.tasks, set(sinks), clock_ms)
         self._given_up: list[Line] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import pushlane.diagnosis.look
 from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Settings, SubmitRequest
@@ -33,12 +34,13 @@ from pushlane.operations.looks import (
 )
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
+from pushlane.operations.shares import SetLimit
 from pushlane.operations.views import plain
 from pushlane.pipeline.store import open_store
 from pushlane.producers.submit import submit
 from pushlane.util.errors import NotAllowed, NotFound, NotNow, UnknownTask
 from tests.core.support import DEADLINE_S
-from tests.diagnosis.support import process_of
+from tests.diagnosis.support import busy_sink, process_of
 from tests.receipt_stores import NOON_MS, store_of
 
 ADMIN = Caller("ada", "cli")
@@ -410,3 +412,20 @@ async def test_where_a_resting_sink_delivers_to_is_told_to_who_sees_all_apps(
     assert "sink default (webhook at 10.0.0.7:9000) rests" in told
     assert "sink default rests" in hidden
     assert "10.0.0.7" not in hidden
+
+
+@pytest.mark.parametrize("rests", [False, True])
+async def test_no_limit_is_used_up_at_a_sink_that_rests(
+    memory: MemoryBackend, settings: Settings, *, rests: bool
+) -> None:
+    why = Resting("sink default (open)", 1, "no connection", 0) if rests else None
+    sink = replace(busy_sink(), resting=why)
+    task = Task(id="t", level=Level.HIGH, lane="task-t", state=State.RUNNING, total=900)
+    async with memory.connect(settings) as backend:
+        await backend.registry.add(task)
+        await backend.presence.announce(process_of(sink), 60)
+        await do(backend, settings, ADMIN, SetLimit(subject="t", rate_per_s=20))
+
+        found = await do(backend, settings, ADMIN, GetOverview())
+
+    assert list(found.limits) == ([] if rests else ["task/t: 20 pushes/s, all of it used"])

@@ -651,6 +651,35 @@ def outage_with(later: Later, clock: Clock) -> Outage:
     return Outage(breaker, settler, Stats(), clock_s=clock)
 
 
+def test_whoever_announces_the_process_hears_at_once_that_its_sink_fails_and_goes_on() -> None:
+    clock, lane = Clock(), Lane("task-t", Level.HIGH)
+    outage = outage_with(Later(), clock)
+    heard_at_s: list[float] = []
+    outage.on_change = lambda: heard_at_s.append(clock.now_s)
+
+    def answer(seq: int, outcome: Outcome) -> None:
+        job = job_of(lane, seq)
+        outage.permit([job])
+        outage.landed([job], [outcome])
+
+    answer(1, DELIVERED)
+    assert heard_at_s == []
+    for seq in range(2, 40):
+        answer(seq, BUSY)
+    assert heard_at_s == [0.0], "it gets fewer pushes"
+
+    for clock.now_s in (2.5, 2.6):
+        outage.room(SLOTS)
+    assert heard_at_s == [0.0, 2.5], "it rests"
+
+    clock.now_s = 2.7
+    answer(41, DELIVERED)
+    assert heard_at_s == [0.0, 2.5], "once a second is enough"
+    clock.now_s = 4.0
+    outage.room(SLOTS)
+    assert heard_at_s == [0.0, 2.5, 4.0], "it gets more and more"
+
+
 def job_of(lane: Lane, seq: int) -> Job:
     task = Task(id="t", level=lane.level, lane=lane.name)
     lane.in_hand += 1
