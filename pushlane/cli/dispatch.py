@@ -144,7 +144,10 @@ class _Options:
     ] = None
     drain: Annotated[
         bool,
-        switch("--drain", "End when all is sent; do not wait for paused and scheduled tasks."),
+        switch(
+            "--drain",
+            "End when all is sent; wait for a sink that fails, not for paused and scheduled tasks.",
+        ),
     ] = False
     retry_timeouts: Annotated[
         bool,

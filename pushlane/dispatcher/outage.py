@@ -285,7 +285,7 @@ class Outage:
         if self.drain and view.is_unproven:
             tried += f"; --drain waits for it for {GIVE_UP_AFTER_S:.0f} s"
         elif self.drain:
-            tried += "; --drain waits until it works again"
+            tried += "; --drain waits until it works again; Ctrl-C stops it, and nothing is lost"
         said = continued(view.reason, tried, by="; ")
         log.warning("sink %s rests: %s", self.settler.sink, said, extra={"action": "sink_rests"})
 
