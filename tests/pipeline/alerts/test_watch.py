@@ -176,7 +176,7 @@ async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path)
     ("url", "why"),
     [
         ("https://127.0.0.1:{port}/?secret", "the URL of host 127.0.0.1 leads to an address that"),
-        ("http://localhost:{port}/?secret", "the URL of host localhost is not https; if it is"),
+        ("http://localhost:{port}/?secret", "the URL of host localhost is not https; if that is"),
         ("https://169.254.169.254/?secret", "the URL of host 169.254.169.254 leads to"),
         ("https://u:secret@hooks.example.com/", "its URL has a user or a password"),
     ],
