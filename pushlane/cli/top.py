@@ -75,4 +75,8 @@ def _print(view: NowView, *, as_json: bool) -> None:
     for table in tables:
         if rows := table.rows(seen):
             typer.echo(f"\n{table.title}")
-            print_table(table.columns(seen), rows, more="a wider terminal or --json shows all")
+            columns = [one for one in table.columns(seen) if one.heading != "COMMAND"]
+            print_table(columns, rows, more="a wider terminal or --json shows all")
+    for one in HELD.rows(seen):  # on lines of their own, to be copied whole
+        if one.command:
+            typer.echo(printable(f"do for {one.what or 'all'}: {one.command}"))

@@ -24,7 +24,7 @@ from pushlane.top.look import Do, Look, every
 from pushlane.top.rows import Rows
 from pushlane.top.search import found_parts, search
 from pushlane.top.tables import PROCESSES, SHARES, TABLES, TASKS, Order, Seen, Table
-from pushlane.top.texts import LEGEND, local_time, states_text, verdict_lines
+from pushlane.top.texts import LEGEND, local_time, states_text, verdict_in
 from pushlane.util.columns import plain
 
 EVERY_S = 1.0
@@ -191,7 +191,7 @@ class Top(App[None]):
         keys = [table.key(one) for one in self._shown]
         self._main(Rows).show(table.columns(seen), self._shown, keys)
         self._say_head()
-        self._line("verdict").say("\n".join(verdict_lines(seen.view)))
+        self._line("verdict").say("\n".join(verdict_in(seen.view, self.size.width)))
         self._line("tabs").say(self._tabs_text())
         self._line("keys").say(_TASK_KEYS if table is TASKS else _KEYS)
         self._say_detail()

@@ -238,7 +238,7 @@ HELD: Table[HeldView] = Table(
     lambda seen: seen.view.held,
     _held_columns,
     lambda one: f"{_what(one)} {one.command}",
-    lambda one, _: f"{_what(one)}: {one.why}; do: {one.command}",
+    lambda one, _: f"do: {one.command}\n{_what(one)}: {one.why}",
     (),
     "nothing holds any task",
 )

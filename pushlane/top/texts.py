@@ -5,6 +5,7 @@ Times are in the zone of who looks.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -58,6 +59,21 @@ def states_text(view: NowView) -> str:
     counts = ", ".join(f"{count:,} {state}" for state, count in sorted(view.states.items()))
     processes = "1 process" if view.processes == 1 else f"{view.processes:,} processes"
     return f"{tasks}{counts and ': '}{counts}; {processes}"
+
+
+_MOST_OF_VERDICT, _NARROWEST = 2, 20
+
+
+def verdict_in(view: NowView, width: int) -> list[str]:
+    """Return the same for a few lines of this width: the command is whole, so what is said is cut
+    where it takes more than two lines.
+    """
+    said, *commands = verdict_lines(view)
+    wrapped = textwrap.wrap(said, max(width, _NARROWEST))
+    if not commands or len(wrapped) <= _MOST_OF_VERDICT:
+        return [said, *commands]
+    first, second = wrapped[:_MOST_OF_VERDICT]
+    return [first, f"{second[: max(width, _NARROWEST) - 1]}…", *commands]
 
 
 def verdict_lines(view: NowView) -> Iterator[str]:

@@ -38,6 +38,8 @@ def test_once_says_how_it_stands_and_who_gets_what(command: Command) -> None:
     assert [line for line in lines if line in ("Shares", "Tasks", "Sinks", "Held")] == [
         *("Shares", "Tasks", "Sinks", "Held")
     ]
+    assert lines[-1] == "do for all: pushlane dispatch"
+    assert "COMMAND" not in ran.stdout
     [row] = [line for line in lines if line.startswith("sale")]
     assert row.split()[:6] == ["sale", "shop", "high", "default", "1", "waiting"]
 

@@ -183,6 +183,22 @@ async def driven(server: Server, *, size: tuple[int, int] = (80, 24)) -> AsyncIt
         yield Driven(app, pilot)
 
 
+async def test_a_long_verdict_and_a_long_reason_leave_the_command_whole() -> None:
+    command = "pushlane limit task/a-task --none --preview"
+    held = HeldView("task/a-task", "held by " + "this and that " * 20, command, AT_MS)
+    long = VerdictView("It waits for " + "this and that " * 20 + ".", "", command)
+    server = Server()
+    server.answers[GetNow] = replace(VIEW, verdict=long, held=[held])
+    async with driven(server) as top:
+        await top.press("4")
+        drawn = top.drawn().splitlines()
+        detail = top.said("detail").splitlines()
+
+    assert drawn[3] == f"do: {command}"
+    assert drawn[2].endswith("…")
+    assert detail[0] == f"do: {command}"
+
+
 async def test_at_80_by_24_verdict_shares_and_keys_fit() -> None:
     async with driven(Server()) as top:
         drawn = top.drawn().splitlines()
