@@ -34,10 +34,17 @@ _INSTEAD = {
 }
 
 
+_LISTS = ("tasks", "limits", "processes", "audit")
+"""Commands that list, as others do with `list` behind them: that word is heard here, too."""
+
+
 class ShownCommand(TyperCommand):
     """A command whose help has its options in groups, and examples at its end."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        before, rest = _split(args)
+        if ctx.info_name in _LISTS and rest[:1] == ["list"]:
+            args = [*before, *rest[1:]]
         with _of(ctx):
             return super().parse_args(ctx, args)
 

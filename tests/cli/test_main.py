@@ -113,6 +113,19 @@ def test_a_misspelt_command_is_answered_with_those_that_are_near(command) -> Non
     assert "did you mean 'tasks'" in ran.stderr
 
 
+@pytest.mark.parametrize("name", ["tasks", "limits", "processes", "audit"])
+def test_a_command_that_lists_hears_the_word_list(command, name: str) -> None:
+    command.submit("high", 1)
+    command("limit", "app/shop", "--rate", "9/s")
+
+    alone, with_word = command(name, "--json"), command(name, "list", "--json")
+    early = command("--data-dir", command.folder / "data", name, "list", "--json")
+
+    assert (with_word.exit_code, with_word.stderr) == (0, alone.stderr)
+    assert [one.stdout for one in (with_word, early)] == [alone.stdout] * 2
+    assert command(name, "lists").exit_code == 2
+
+
 _USAGE = "; `pushlane {} --help` shows its usage"
 
 
