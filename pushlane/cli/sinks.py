@@ -217,6 +217,9 @@ def test(
 ) -> None:
     """Open a sink by this shell's settings, and with --to send one push through it.
 
+    A dispatcher that runs keeps the settings that it was started with: to test those, run this with
+    the same --config and PUSHLANE_ variables.
+
     Exit code 0 when it was delivered (without --to: when it could be opened), 3 when the sink did
     not answer or was busy, 1 for all else, as when it refuses the credentials.
     """
@@ -228,7 +231,7 @@ def test(
         print_json(_tried_json(name, target, outcome))
     _warn(settings, name)
     if (live := asyncio.run(live_if_any(settings))) is not None:
-        _tell_difference(live, name, "; this test goes by this shell's settings")
+        _tell_whose_settings(live, name)
     if outcome is None:
         note(f"sink {name} ({target}) can be opened; --to ADDRESS sends one push")
     elif outcome.kind is Kind.DELIVERED and target.delivers:
@@ -259,6 +262,17 @@ def _tried_json(name: str, target: PlainTarget, outcome: Outcome | None) -> dict
 def _tell_difference(live: LiveSinks, name: str, more: str = "") -> None:
     if difference := live.difference(name):
         note(f"{difference}{more}")
+
+
+def _tell_whose_settings(live: LiveSinks, name: str) -> None:
+    """Say by which settings a test goes where a process runs that may have others."""
+    if not live.targets(name):
+        return
+    note(
+        f"{live.difference(name) or f'live processes serve sink {name}'}; this test goes by this "
+        "shell's settings, not by those that they were started with: to test those, run it with "
+        "the same --config and PUSHLANE_ variables; to have them use these, restart them"
+    )
 
 
 def _warn(settings: Settings, name: str) -> None:

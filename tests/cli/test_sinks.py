@@ -381,6 +381,18 @@ DIFFERENT = (
 )
 
 
+def test_a_test_says_by_whose_settings_it_goes_where_a_process_serves_the_sink(
+    command: Command,
+) -> None:
+    alone = command("sinks", "test", "default").stderr
+    announce(command, ("d-1", "null"))
+
+    beside = command("sinks", "test", "default").stderr
+
+    assert "this shell's settings" not in alone
+    assert beside.startswith("live processes serve sink default; this test goes by this shell's")
+
+
 def test_what_live_processes_deliver_to_is_listed_and_that_this_shell_leads_elsewhere(
     command: Command,
 ) -> None:
@@ -397,7 +409,8 @@ def test_what_live_processes_deliver_to_is_listed_and_that_this_shell_leads_else
     assert "webhook at there.example.com by d-1 (pid 1)" in shown.stdout
     tried = command("sinks", "test", "default", "--to", "x")
     assert tried.exit_code == 0
-    assert f"{DIFFERENT}; this test goes by this shell's settings" in tried.stderr
+    assert f"{DIFFERENT}; this test goes by this shell's settings, not by those" in tried.stderr
+    assert "run it with the same --config and PUSHLANE_ variables" in tried.stderr
     assert "delivered one" not in tried.stderr
 
 
