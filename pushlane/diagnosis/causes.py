@@ -326,12 +326,14 @@ class TaskStatuses:
         *,
         is_stalled: bool,
         is_receiving: bool = False,
+        moved_to: Sequence[str] = (),
     ) -> TaskStatus:
         """Return how a task stands: what its pushes died of is told first.
 
-        `put_off` is what was noted of pushes that wait, `died_of` counts dead ones by reason.
+        `put_off` is what was noted of pushes that wait, `died_of` counts dead ones by reason. All
+        that is left has `moved_to` these sinks behind its first, if there are any.
         """
-        stands = self._stands(task, progress, put_off, is_stalled=is_stalled)
+        stands = self._stands(task, progress, put_off, moved_to, is_stalled=is_stalled)
         if is_receiving and stands.state in (State.SUBMITTED, State.RUNNING):
             stands = TaskStatus(RECEIVING, stands.reason or _lines_text(task))
         is_told = task.stopped and task.state is State.PAUSED
@@ -344,7 +346,13 @@ class TaskStatuses:
         return stands._replace(reason="; ".join(filter(None, (deaths, stands.reason))))
 
     def _stands(
-        self, task: Task, progress: Progress, put_off: Sequence[PutOff], *, is_stalled: bool
+        self,
+        task: Task,
+        progress: Progress,
+        put_off: Sequence[PutOff],
+        moved_to: Sequence[str],
+        *,
+        is_stalled: bool,
     ) -> TaskStatus:
         if is_stalled:
             return TaskStatus(STALLED, ": ".join(stalled_advice(task)))
@@ -355,11 +363,22 @@ class TaskStatuses:
         if task.not_before_ms > self._now_ms:
             return TaskStatus(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
         return (
-            self._at_sink(task.chain[0])
+            (self._at_sinks(moved_to) if moved_to else self._at_sink(task.chain[0]))
             or (failing(task, progress) if progress.dead else None)
             or (self._resting(task, progress, put_off) if put_off or task.quiet else None)
             or (TaskStatus(State.RUNNING, task.reason) if task.reason else _RUNS)
         )
+
+    def _at_sinks(self, sinks: Sequence[str]) -> TaskStatus | None:
+        """Return the same of several sinks: None while pushes go to one of them as they come."""
+        held = [status for sink in sinks if (status := self._at_sink(sink)) is not None]
+        if len(held) < len(sinks):
+            return None
+        return next((one for one in held if one.state != WAITING), held[0])
+
+    def is_held_anywhere(self, task: Task) -> bool:
+        """Return whether a sink that its pushes got to, the first too, gets none or fewer."""
+        return any(self._at_sink(sink) for sink in (task.chain[0], *task.reached))
 
     def _sink_status(self, sink: str) -> TaskStatus | None:
         """Return why no push goes to a sink, or fewer than there are; None when they go."""
@@ -412,7 +431,7 @@ def failing(task: Task, progress: Progress) -> TaskStatus | None:
 
 def _since(resting: Resting, now_ms: int) -> str:
     """Return why something rests, and since when."""
-    is_today = now_ms - resting.since_ms < _DAY_MS
+    is_today = resting.since_ms // _DAY_MS == now_ms // _DAY_MS
     text = due_text(resting.since_ms, now_ms) if is_today else clock(resting.since_ms)
     return f"{resting.why} since {text}"
 

@@ -88,6 +88,7 @@ def diagnose(now: Situation) -> Diagnosis:
         now.reasons.dead,
         is_stalled=now.is_stalled,
         is_receiving=now.is_receiving,
+        moved_to=now.sinks_here if now.has_moved_on else (),
     )
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, status=status, unread_limits=unread)
@@ -295,6 +296,13 @@ async def _has_moved_on(backend: Backend, task: Task) -> bool:
     if not task.reached or task.pooled or task.total is None:
         return False
     return not (await backend.broker.backlog(task.lane) or await _on_later(backend, task))
+
+
+async def moved_to(backend: Backend, task: Task) -> list[str]:
+    """Return the sinks behind its first where all that is left of a task waits; none if not all."""
+    if not await _has_moved_on(backend, task):
+        return []
+    return [sink for sink in task.reached if await _backlog_at(backend, task, sink)]
 
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:

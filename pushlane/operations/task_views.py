@@ -18,6 +18,7 @@ from pushlane.model.task_changes import settled, settled_reasons
 from pushlane.operations.session import Session
 
 if TYPE_CHECKING:
+    from pushlane.diagnosis.causes import TaskStatuses
     from pushlane.diagnosis.pace import Pace
 
 
@@ -179,20 +180,18 @@ async def look_at(
 ) -> list[TaskNow]:
     """Return the tasks as they stand by these processes, in the same order.
 
-    `paces` are those that are known, by id; without them they are looked for.
+    `paces` are those that are known, by id; without them they are looked for. The broker is asked
+    where the pushes are only of one task alone.
     """
-    # A command that only changes a task need not load how waits are told.
     from pushlane.diagnosis.causes import TaskStatuses
     from pushlane.diagnosis.look import LaneSlots, is_receiving, is_stalled, put_offs_of, reasons_of
     from pushlane.diagnosis.pace import paces_of
     from pushlane.diagnosis.situation import unserved_sinks
 
     progress = await backend.registry.progress([task.id for task in tasks])
-    put_off = await put_offs_of(backend, tasks)
-    at_ms = now_ms()
+    put_off, at_ms = await put_offs_of(backend, tasks), now_ms()
     reasons = await reasons_of(backend, progress)
-    statuses = TaskStatuses(processes, at_ms)
-    slots = LaneSlots(processes)
+    statuses, slots = TaskStatuses(processes, at_ms), LaneSlots(processes)
     views, going = [], []
     for task, counts in zip(tasks, progress, strict=True):
         stalled = await is_stalled(backend, task, at_ms)
@@ -204,27 +203,36 @@ async def look_at(
             why.dead,
             is_stalled=stalled,
             is_receiving=not stalled and await is_receiving(backend, task),
+            moved_to=await _moved_to(backend, task, statuses) if len(tasks) == 1 else (),
         )
-        why = settled_reasons(task, counts, why)
-        ended = settled(task, counts)
+        why, ended = settled_reasons(task, counts, why), settled(task, counts)
         runs = task.state is State.RUNNING
         if status.state in (State.RUNNING, FAILING):
             going.append((task, ended))
-        unserved = unserved_sinks(task, processes) if runs and processes else ()
         state = STALLED if stalled else shown_state(task, at_ms)
-        view = TaskNow(
-            **_fields(task, state),
-            **_counted(task, ended, why),
-            shown_state=status.state,
-            shown_reason=status.reason,
-            unserved=unserved,
-            slow=_slow(task, processes),
-            slots=slots.of(task) if runs else None,
+        views.append(
+            TaskNow(
+                **_fields(task, state),
+                **_counted(task, ended, why),
+                shown_state=status.state,
+                shown_reason=status.reason,
+                unserved=unserved_sinks(task, processes) if runs and processes else (),
+                slow=_slow(task, processes),
+                slots=slots.of(task) if runs else None,
+            )
         )
-        views.append(view)
     if paces is None:
         paces = await paces_of(backend, going, processes)
     return [_with_pace(view, paces[view.id]) if view.id in paces else view for view in views]
+
+
+async def _moved_to(backend: Backend, task: Task, statuses: TaskStatuses) -> Sequence[str]:
+    """Return where all waits that is left of a task, if that bears on how it stands."""
+    from pushlane.diagnosis.look import moved_to
+
+    if not task.reached or task.state is not State.RUNNING:
+        return ()
+    return await moved_to(backend, task) if statuses.is_held_anywhere(task) else ()
 
 
 def _counted(task: Task, ended: Progress, why: Reasons) -> dict[str, Any]:

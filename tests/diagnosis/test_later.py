@@ -10,6 +10,7 @@ from pushlane.core.task import Progress, Task
 from pushlane.diagnosis.causes import TaskStatuses, causes
 from pushlane.diagnosis.look import diagnose
 from pushlane.model.due import QUARTER_MS, PutOff
+from pushlane.model.presence import Process, Resting, ServedSink
 from tests.diagnosis.support import (
     NOW_MS,
     busy_sink,
@@ -102,8 +103,44 @@ def test_states_say_whether_a_task_waits_rests_or_fails() -> None:
     assert status(task, processes=[]).state == "waiting"
     rests = status(task, processes=[process_of(resting_sink())])
     assert rests.state == "waiting"
-    assert rests.reason.startswith("sink default rests: no connection since ")
+    assert rests.reason == "sink default rests: no connection since 14:13:19 UTC"
     assert status(task, put_off(10, HOUR_MS), delivered=990).state == "resting"
     assert status(task, put_off(10, HOUR_MS), delivered=900).state == "running"
     assert status(task, dead=60, delivered=40).state == "failing"
     assert status(task_of(lane=own_lane("t"), not_before_ms=NOW_MS + 1)).state == "scheduled"
+
+
+def test_a_sink_that_rests_since_another_day_says_since_which() -> None:
+    at_ms = NOW_MS - NOW_MS % (24 * HOUR_MS) - HOUR_MS
+    resting = Resting("sink default (open)", at_ms, "no connection", NOW_MS + 1_000)
+    sink = ServedSink(name="default", slots=10, resting=resting)
+
+    rests = status(task_of(), processes=[process_of(sink)])
+
+    assert rests.reason == "sink default rests: no connection since 2026-09-20 23:00:00 UTC"
+
+
+def test_a_task_whose_rest_went_on_to_a_sink_that_rests_waits_there() -> None:
+    task = task_of(sinks=("default", "sms"), reached=("sms",))
+    rests = [process_of(ServedSink(name="default", slots=10), resting_sink(name="sms"))]
+    first_rests = [process_of(resting_sink(), ServedSink(name="sms", slots=10))]
+
+    def stands(processes: list[Process], **fields: int) -> str:
+        now = situation_of(task, at_later={"sms": 5}, processes=processes, **fields)
+        return f"{diagnose(now).status.state} {diagnose(now).status.reason}".strip()
+
+    assert stands(rests) == "waiting sink sms rests: no connection since 14:13:19 UTC"
+    assert stands(rests, waiting=1) == "running"
+    assert stands(first_rests) == "running"
+    assert stands(first_rests, waiting=1).startswith("waiting sink default rests: ")
+
+
+def test_what_is_left_at_several_later_sinks_waits_only_if_all_of_these_rest() -> None:
+    task = task_of(sinks=("default", "sms", "mail"), reached=("sms", "mail"))
+    rests = [process_of(resting_sink(name="sms"), ServedSink(name="mail", slots=10))]
+
+    def state(**at_later: int) -> str:
+        return diagnose(situation_of(task, at_later=at_later, processes=rests)).status.state
+
+    assert state(sms=5, mail=0) == "waiting"
+    assert state(sms=5, mail=1) == "running"
