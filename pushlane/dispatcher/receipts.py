@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pushlane.backends.ports import ReceiptLog
@@ -50,8 +49,6 @@ from pushlane.settings import Settings
 from pushlane.util.log_ids import ids_of
 
 T = TypeVar("T")
-
-_waits = attrgetter("not_before_ms")
 
 log = logging.getLogger("pushlane.receipts")
 
@@ -420,7 +417,7 @@ class Receipts:
     ) -> None:
         """Count the waits of those that have ended, each with all of its parts."""
         counted = self._stats.waits_ms
-        if len(set(levels)) == 1 and all(map(_kind_of, receipts)):
+        if len(set(levels)) == 1 and all([receipt.kind for receipt in receipts]):
             for name, column in waits.items():
                 counted[Cause(name), Level(levels[0])] += sum(column)
             return
@@ -442,9 +439,6 @@ class Receipts:
         }
         columns = {name: _spread(values, kinds, tasks) for name, values in rows.items()}
         return {"tasks": list(labels.values()), **columns}
-
-
-_kind_of = attrgetter("kind")
 
 
 def _until(receipts: Sequence[Ending], dispatched: list[int], ended: list[int]) -> list[int]:
@@ -471,7 +465,9 @@ def _spread(values: list[T], kinds: list[Task], tasks: list[Task]) -> list[T]:
 
 def _eligible(jobs: list[Job], pushes: list[Push], kinds: list[Task]) -> list[int]:
     """Return when each could go. Most could at once: whether all could is cheap to find out."""
-    if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in kinds):
+    if any([push.not_before_ms for push in pushes]) or any(
+        task.not_before_ms or task.quiet for task in kinds
+    ):
         return [eligible_ms(job.task, job.push) for job in jobs]
     return [push.due_at_ms or push.submitted_at_ms for push in pushes]
 

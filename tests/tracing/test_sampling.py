@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pushlane.core.push import Push
 from pushlane.dispatcher.tracing.conventions import SpanOperation
@@ -67,11 +69,14 @@ def test_every_process_decides_alike_and_a_higher_rate_has_those_of_a_lower_one(
     assert low.items() < high.items()
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.1, 0.3, 1.0])
 @pytest.mark.parametrize(
     "more",
     [
         [],
+        [push(seq, name) for name in ("other", "third") for seq in range(300)],
+        [push(seq) for seq in range(4_000, 4_200)],
+        [push(seq) for seq in range(4_000, 8_200)],
         [push(5, "other")],
         [push(5, trace_id=f"00-{TRACE}-{SPAN}-01"), push(6, trace_id="order 7")],
         [push(2**62), push(0), push(-1)],
@@ -82,6 +87,22 @@ def test_those_of_a_batch_are_those_that_are_sampled_alone(rate: float, more: li
     alone = [(row, Sampler(rate).context(one)) for row, one in enumerate(batch)]
 
     assert Sampler(rate).sampled(batch) == [one for one in alone if one[1].is_sampled]
+
+
+@given(
+    rate=st.floats(0, 1),
+    first=st.integers(0, 10_000),
+    task=st.text("ab", min_size=1, max_size=4),
+)
+def test_those_of_a_stretch_of_a_task_are_those_that_are_sampled_alone(
+    rate: float, first: int, task: str
+) -> None:
+    sampler = Sampler(rate)
+    batch = [push(seq, task) for seq in range(first, first + 300)]
+
+    for _ in range(2):  # with what it keeps of the first time, too
+        found = sampler.sampled(batch)
+        assert found == [(r, c) for r, one in enumerate(batch) if (c := sampler.context(one))[2]]
 
 
 def test_spans_have_ids_of_their_own_that_can_be_computed_again() -> None:

@@ -73,10 +73,10 @@ class Attempt(NamedTuple):
             task.traceparent,
         )
 
-    @property
-    def spans(self) -> int:
-        """Return how many spans it has."""
-        return 1 + (self.number <= 1) + bool(self.sent_ms)
+
+def span_count(ending: Ending) -> int:
+    """Return how many spans an attempt has that ended so."""
+    return 1 + (ending.job.push.attempt <= 1) + bool(ending.job.dispatched_at_ms)
 
 
 class SpanMaker:

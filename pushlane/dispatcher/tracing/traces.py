@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pushlane.core.endings import Ending
 from pushlane.core.ports import Delivery
-from pushlane.core.push import NO_SPAN
+from pushlane.core.push import NO_SPAN, Kind
 from pushlane.dispatcher.tracing.conventions import SpanOperation
 from pushlane.dispatcher.tracing.exporter import (
     EXPORT_TIMEOUT_S,
@@ -28,7 +28,7 @@ from pushlane.dispatcher.tracing.exporter import (
 )
 from pushlane.dispatcher.tracing.own_spans import OwnSpan, own_spans
 from pushlane.dispatcher.tracing.sampling import Sampler, attempt_id, span_id
-from pushlane.dispatcher.tracing.spans import FAILED, Attempt, SpanMaker
+from pushlane.dispatcher.tracing.spans import FAILED, Attempt, SpanMaker, span_count
 from pushlane.model.waits import MEANT
 from pushlane.settings import Settings
 from pushlane.util.extras import needs_extra
@@ -113,10 +113,12 @@ class Besides:
         """Return the places of those that failed, now or in an attempt before, and of slow ones."""
         rows: list[int] = []
         if self._failures:
+            delivered = Kind.DELIVERED
             rows = [
                 row
                 for row, ending in enumerate(endings)
-                if ending.outcome in FAILED or ending.job.push.attempt > 1
+                if ending.job.push.attempt > 1
+                or (ending.outcome is not delivered and ending.outcome in FAILED)
             ]
         if self._slow_ms:
             rows = sorted({*rows, *self._slow(endings, waits)})
@@ -173,13 +175,24 @@ class LineTraces:
             if row not in traced:
                 traced[row] = self._sampler.context(endings[row].job.push)
         if traced:
-            self._tracing.queue.put(
-                self._pending(
-                    endings[row], context, {c: v[row] for c, v in waits.items() if v[row]}
-                )
-                for row, context in traced.items()
-            )
+            self._tracing.queue.put(self._pending(endings, traced, waits))
 
-    def _pending(self, ending: Ending, trace: TraceContext, waits: Mapping[str, int]) -> Pending:
-        attempt = Attempt.of(ending, self._sink, trace, waits)
-        return Pending(attempt.spans, partial(self._tracing.spans.of, attempt))
+    def _pending(
+        self,
+        endings: Sequence[Ending],
+        traced: Mapping[int, TraceContext],
+        waits: Mapping[str, Sequence[int]],
+    ) -> Iterator[Pending]:
+        """Yield what makes the spans of the endings at these places; there may be no room for it:
+        then nothing of theirs is kept.
+        """
+        queue, make = self._tracing.queue, self._tracing.spans.of
+        for row, context in traced.items():
+            ending = endings[row]
+            spans = span_count(ending)
+            if queue.room < spans:
+                yield Pending(spans, tuple)
+                continue
+            of_it = {cause: column[row] for cause, column in waits.items() if column[row]}
+            attempt = Attempt.of(ending, self._sink, context, of_it)
+            yield Pending(spans, partial(make, attempt))
