@@ -18,6 +18,7 @@ from pushlane.model.access import EVERYTHING, Access
 from pushlane.operations.long_reads import LongReads
 from pushlane.settings import Settings
 from pushlane.util.errors import NotFound, Overtaken, UnknownTask
+from pushlane.util.texts import MOST_NAMED, ambiguous_task
 
 _TAG_DIGITS = 16
 
@@ -95,7 +96,7 @@ class Session:
         return self.apps is None or app in self.apps
 
     async def task(self, word: str) -> Task:
-        """Return the caller's task of this id, key or name. Raises UnknownTask."""
+        """Return the caller's task of this id, key or name. Raises UnknownTask, of several too."""
         if self.apps is None:
             return await self.backend.registry.get(word)
         found = await self._own_task(word)
@@ -112,12 +113,15 @@ class Session:
             found = await self._exactly(exact)
             if found is not None and self.sees(found.app):
                 return found
+        named: list[Task] = []
         for app in sorted(self.apps):
             async for page in pages(self.backend.registry, TaskQuery(word=word, app=app)):
-                for task in page:
-                    if task.name == word:
-                        return task
-        return None
+                named += [task for task in page if task.name == word]
+                if len(named) > MOST_NAMED:
+                    break
+        if len(named) > 1:
+            raise ambiguous_task(word, sorted(named, key=lambda task: task.id, reverse=True))
+        return named[0] if named else None
 
     async def _exactly(self, word: str) -> Task | None:
         """Return the task of just this id or key, whosever it is."""

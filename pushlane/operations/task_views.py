@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import fields, replace
 
 from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, now_ms
 from pushlane.model.presence import Process
@@ -232,7 +233,12 @@ async def _moved_to(backend: Backend, task: Task, statuses: TaskStatuses) -> Seq
 
     if not task.reached or task.state is not State.RUNNING:
         return ()
-    return await moved_to(backend, task) if statuses.is_held_anywhere(task) else ()
+    if not statuses.is_held_anywhere(task):
+        return ()
+    try:
+        return await moved_to(backend, task)
+    except Unreachable:  # the registry says all the rest
+        return ()
 
 
 def _counted(task: Task, ended: Progress, why: Reasons) -> dict[str, Any]:

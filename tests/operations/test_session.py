@@ -10,14 +10,15 @@ import pytest
 from pushlane import Settings, UserError
 from pushlane.backends.backend import connect
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import Level, Task
+from pushlane.core.task import Level, State, Task
 from pushlane.model.access import Access, Role
 from pushlane.model.audit import Entry, differences
 from pushlane.operations.doing import do
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import GetLevels, SetLevels, SetLimit
-from pushlane.operations.tasks import CancelTask, PauseTask, ResumeTask, SetQuota
+from pushlane.operations.tasks import CancelTask, GetTask, PauseTask, ResumeTask, SetQuota
+from pushlane.util.errors import UnknownTask
 
 ADMIN = Caller("ada", "cli")
 
@@ -130,3 +131,39 @@ def test_a_long_text_is_cut() -> None:
 
     assert before == {"b": "x"}
     assert after == {"b": "y" * 200 + "..."}
+
+
+async def test_a_name_of_several_tasks_is_refused_to_a_token_of_one_app_too(
+    settings: Settings,
+) -> None:
+    caller = Caller("bob", "http", Access(Role.OPERATOR, frozenset({"shop"})))
+    async with connect(settings) as backend:
+        for task, app in (("t1", "shop"), ("t2", "shop"), ("t3", "blog")):
+            made = Task(id=task, level=Level.LOW, lane=f"task-{task}", app=app, name="sale")
+            await backend.registry.add(made)
+
+        with pytest.raises(UnknownTask, match="several tasks are named 'sale'") as refused:
+            await do(backend, settings, caller, PauseTask(task="sale"))
+        await do(backend, settings, caller, PauseTask(task="t1"))
+
+    assert "t2 (low" in str(refused.value)
+    assert "t3" not in str(refused.value)
+
+
+async def test_a_task_is_shown_while_the_broker_is_away(settings: Settings) -> None:
+    task = Task(
+        id="t",
+        level=Level.HIGH,
+        lane="task-t",
+        sinks=("push", "sms"),
+        reached=("sms",),
+        state=State.RUNNING,
+        total=5,
+    )
+    async with connect(settings) as backend:
+        await backend.registry.add(task)
+        with mock.patch.object(backend.broker, "backlog", side_effect=Unreachable("away")) as asked:
+            shown = await do(backend, settings, ADMIN, GetTask(task="t"))
+
+    assert asked.called
+    assert (shown.id, shown.shown_state) == ("t", "waiting")
