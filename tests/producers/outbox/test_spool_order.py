@@ -133,7 +133,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(steps=steps, segment_bytes=st.sampled_from([1, 60, 200]), kills=st.lists(st.integers(0, 6)))
 def test_each_push_goes_after_the_one_before_it_of_its_key(
     steps: list[tuple[str, str]], segment_bytes: int, kills: list[int]

@@ -106,7 +106,7 @@ def answers(draw):
     return head, sent, Answer(status, headers, body), framing, closes or framing == "end"
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=20 * settings.default.max_examples, deadline=None)
 @given(answers(), places, st.one_of(st.just(10_000), st.integers(0, 500)), st.booleans())
 def test_a_random_answer_that_is_cut_off_anywhere(answer, where, ends_at, is_reset):
     head, sent, whole, framing, closes = answer
@@ -127,7 +127,7 @@ def test_a_random_answer_that_is_cut_off_anywhere(answer, where, ends_at, is_res
     assert is_kept is (expected is whole and not closes)
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=20 * settings.default.max_examples, deadline=None)
 @given(
     answers(), places, st.binary(min_size=1, max_size=40).filter(lambda more: more.strip(b"\r\n"))
 )
@@ -150,7 +150,7 @@ def spoilt(draw):
     return bytes(data)
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=20 * settings.default.max_examples, deadline=None)
 @given(st.one_of(spoilt(), st.binary(max_size=200)), places)
 def test_one_thing_is_heard_of_garbage_however_it_is_cut(data, where):
     parts = cut(data, where)

@@ -163,7 +163,7 @@ def expected(told, ends, length):
     return BROKEN
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=10 * settings.default.max_examples, deadline=None)
 @given(conversation=conversations(), where=places, ends_at=st.integers(0, 1_500))
 def test_random_answers_that_are_cut_off_anywhere(patch, conversation, where, ends_at):
     data, told, ends = conversation
@@ -187,7 +187,7 @@ frames = st.builds(
 )  # well formed or not
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=10 * settings.default.max_examples, deadline=None)
 @given(
     data=st.one_of(spoilt(), st.lists(frames, max_size=20).map(b"".join), st.binary(max_size=200)),
     where=places,
