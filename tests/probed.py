@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.client
 import re
-import time
 from collections.abc import Callable
 
 from tests.integration.marked_pushes import free_port
-from tests.processes import DEADLINE_S, Pushlane, Running
+from tests.processes import DEADLINE_S, Pushlane, Running, until
 
 OK = (200, "ok\n")
 READY = (200, "ready\n")
-_LOOK_EVERY_S = 0.05
 
 
 class Probed:
@@ -36,12 +34,17 @@ class Probed:
 
     def until(self, path: str, good: Callable[[tuple[int, str]], bool]) -> tuple[int, str]:
         """Ask again and again, and have it live all the while; what it said at last."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not good(found := self.get(path)):
+        found = (0, "")
+
+        def is_good() -> bool:
+            nonlocal found
+            if good(found := self.get(path)):
+                return True
             assert not self.process.has_ended, self.process.text
-            assert time.monotonic() < deadline_s, f"{path} says {found}:\n{self.process.text}"
             assert self.get("/livez") in (OK, (0, "")), self.process.text
-            time.sleep(_LOOK_EVERY_S)
+            return False
+
+        until(is_good)
         return found
 
     def until_ready(self) -> None:

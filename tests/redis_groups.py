@@ -6,7 +6,6 @@ They are made of the same binary as the one server of other tests, and end with 
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import redis
 from dev.stack.local import redis_server
 from dev.stack.services import free_port
 from pushlane.core.errors import UserError
+from tests import processes
 
 HOST = "127.0.0.1"
 MASTER = "lanes"
@@ -72,13 +72,13 @@ def _low_port() -> int:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Wait until this is true; errors of a server that is starting count as false."""
-    end = time.monotonic() + _DEADLINE_S
-    while True:
+
+    def is_so_now() -> bool:
         with suppress(redis.RedisError):
-            if is_so():
-                return
-        assert time.monotonic() < end
-        time.sleep(0.02)
+            return is_so()
+        return False
+
+    processes.until(is_so_now, _DEADLINE_S)
 
 
 def start_cluster(group: RedisGroup) -> str:

@@ -120,7 +120,8 @@ class Session:
                 if len(named) > MOST_NAMED:
                     break
         if len(named) > 1:
-            raise ambiguous_task(word, sorted(named, key=lambda task: task.id, reverse=True))
+            named.sort(key=lambda task: task.id, reverse=True)  # the newest first
+            raise ambiguous_task(word, named)
         return named[0] if named else None
 
     async def _exactly(self, word: str) -> Task | None:

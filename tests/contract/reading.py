@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from pushlane.backends.ports import Broker
 from pushlane.core.ports import LaneReader, Taken
+
+T = TypeVar("T")
 
 LANE = "task-a"
 
@@ -69,7 +72,11 @@ def bodies(taken: list[Taken]) -> list[bytes]:
     return [one.body for one in taken]
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again until it holds; the test's deadline ends it."""
-    while not await holds():
+async def until(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again until the answer is true or something, and return it; the test's deadline ends it.
+
+    It is for what sends no signal: a broker's counts, a lease that another process holds.
+    """
+    while not (answer := await ask()):
         await asyncio.sleep(0)
+    return answer

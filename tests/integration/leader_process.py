@@ -18,6 +18,7 @@ from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.settings import load
 from pushlane.util.errors import Superseded
+from tests.contract.reading import until
 
 TTL_S = 0.5
 
@@ -32,8 +33,7 @@ def signed(holder: str) -> task_changes.Edit:
 async def work(holder: str, task_id: str) -> None:
     async with connect(load()) as backend:
         leader = Leader(backend.lease, "test", holder, ttl_s=TTL_S)
-        while (fence := await leader.fence()) is None:
-            await asyncio.sleep(TTL_S / 10)
+        fence = await until(leader.fence)
         await backend.registry.change(task_id, signed(holder), fence)
         print("leads", flush=True)
         sys.stdin.readline()

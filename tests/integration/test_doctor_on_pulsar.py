@@ -23,6 +23,7 @@ from pushlane.settings import Settings
 from pushlane.util.checks import Finding
 from tests.canary import Canaries
 from tests.command import Command, Ran
+from tests.contract.reading import until
 from tests.own_redis import OwnRedis
 
 pytestmark = pytest.mark.pulsar
@@ -51,9 +52,8 @@ class Deployment(NamedTuple):
 
     async def until(self, check: str) -> Finding:
         """Return the one finding of a check, as soon as the broker has counted what makes it."""
-        while len(found := await self.found(check)) != 1:
-            await asyncio.sleep(0.1)
-        return found[0]
+        [finding] = await until(lambda: self.found(check))
+        return finding
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a run's windows say of a cost: by their sums, whatever fell into which."""
+"""The cost of a feature is computed right from windows with it and without it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,21 @@ def test_a_cost_is_the_part_that_it_takes() -> None:
     assert found.cpu_us == pytest.approx(20.0, rel=1e-3)
 
 
+def test_a_window_in_which_something_else_ran_does_not_count() -> None:
+    windows = run(on_us=20.0, off_us=16.0)
+    windows[9] = windows[9]._replace(pushes=1)
+
+    assert cost(windows).of_rate == pytest.approx(0.2, abs=1e-3)
+
+
 def test_work_aside_counts_on_those_with_it_wherever_it_fell() -> None:
-    found = cost(run(on_us=16.0, off_us=16.0, aside_s=0.04))  # of 4 s
+    found = cost(run(on_us=16.0, off_us=16.0, aside_s=0.036))  # of 3.6 s
 
     assert found.of_rate == pytest.approx(0.01, abs=1e-3)
     assert found.of_cpu == pytest.approx(0.01, abs=1e-3)
 
 
-@pytest.mark.parametrize("windows", [[], run(on_us=16.0, off_us=16.0)[:7]])
+@pytest.mark.parametrize("windows", [[], run(on_us=16.0, off_us=16.0)[:11]])
 def test_few_windows_say_nothing(windows: list[Window]) -> None:
     with pytest.raises(PushlaneError, match="send more pushes"):
         cost(windows)

@@ -23,6 +23,7 @@ from pushlane.pipeline.rules.rule_scheduler import (
 from pushlane.pipeline.rules.rule_store import LEASE
 from pushlane.settings import Settings
 from pushlane.util.errors import NotFound
+from tests.contract.reading import until
 from tests.rules import Clock, Leading, a_rule, ms
 
 NINE = ms("2026-01-01T09:00")
@@ -44,11 +45,6 @@ async def leading(tmp_path, now_ms: int = NINE + 1000):
 
 async def keys_of_tasks(backend: Backend) -> list[str]:
     return sorted(task.key for task in await listed(backend.registry))
-
-
-async def until(holds) -> None:
-    while not await holds():
-        await asyncio.sleep(0)
 
 
 async def test_what_is_due_is_expanded_under_the_key_of_its_time(tmp_path):

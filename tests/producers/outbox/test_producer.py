@@ -27,6 +27,7 @@ from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
 from pushlane.util.errors import BufferFull, OversizedPush, StorageFull
+from tests.contract.reading import until as until_answered
 from tests.lane_content import lane_of, pushes_of, task_of
 from tests.processes import until
 
@@ -451,8 +452,11 @@ async def seen_by_the_leader(settings: Settings, task_id: str) -> Task:
             await backend.registry.change(task.id, edit)
 
         watching = HalfMade(backend, change, 86_400, lambda: now[0], lambda: now[0] / 1_000)
-        while await backend.lease.is_held(submit_lease(task_id)):
-            await asyncio.sleep(0.05)
+
+        async def is_left() -> bool:
+            return not await backend.lease.is_held(submit_lease(task_id))
+
+        await until_answered(is_left)
         for _ in range(2):
             now[0] += GONE_MS
             watching.on_task(await backend.registry.get(task_id))
