@@ -1,7 +1,7 @@
-"""Waits and traces cost something: each is switched on and off ten times a second in one run.
+"""Waits and traces cost something: each is switched on and off many times in one run.
 
 One task on one lane, all written before its dispatcher starts, which runs in this process with a
-sink that does nothing and receipts. A pair is what a run costs with it, of what it costs without.
+sink that does nothing and receipts. Each run compares the windows with it and those without.
 Beside the rate there is the processor time a push, which a busy machine disturbs less. Bytes are of
 receipts as they are appended, before any compression; memory is what one lane keeps once its
 samples are full.
@@ -51,7 +51,7 @@ _STATES = (None, Cause.FEED, Cause.DURABLE, Cause.PAUSED, Cause.LIMIT)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
-    parser.add_argument("--pushes", type=int, default=200_000, help="dispatched in each run")
+    parser.add_argument("--pushes", type=int, default=400_000, help="dispatched in each run")
     parser.add_argument("--pairs", type=int, default=10, help="runs, of which the median counts")
 
 
