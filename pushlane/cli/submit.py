@@ -246,6 +246,18 @@ class StartFlags:
         }
 
 
+_SpoolFlag = Annotated[
+    Path | None,
+    option("DIR", "If a service does not answer, keep the pushes here, for `pushlane spool send`."),
+]
+_DryRunFlag = Annotated[
+    bool,
+    switch(
+        "--dry-run", "Submit nothing: check the rows, show samples and estimate when it would end."
+    ),
+]
+
+
 def submit(
     flags: Flags,
     file: Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")],
@@ -253,20 +265,8 @@ def submit(
     start: StartFlags,
     written: FileFlags,
     rejects: Annotated[Path | None, option("PATH", "File to list skipped rows in.")] = None,
-    spool: Annotated[
-        Path | None,
-        option(
-            "DIR",
-            "If a service does not answer, keep the pushes here, for `pushlane spool send`.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        switch(
-            "--dry-run",
-            "Submit nothing: check the rows, show samples and estimate when it would end.",
-        ),
-    ] = False,
+    spool: _SpoolFlag = None,
+    dry_run: _DryRunFlag = False,
     reveal: Annotated[
         bool, switch("--reveal", "With --dry-run: show recipients unmasked.")
     ] = False,

@@ -23,9 +23,9 @@ _FORGOTTEN_S = 3_600.0
 
 
 class Row(msgspec.Struct, gc=False):
-    """What is kept of a task: what people search, sort and filter by. Times are Unix ms.
+    """The fields of a task that the index searches, sorts and filters by. Times are Unix ms.
 
-    It goes with its task, and `is_gone` once that is forgotten.
+    There is one for each task, which changes with it; `is_gone` is set when the task is forgotten.
     """
 
     id: str

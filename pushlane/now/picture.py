@@ -104,21 +104,17 @@ def picture_of(
     """
     dispatching = [one for one in processes if one.kind == "dispatcher"]
     counts = [rates.latest.get(task.id) or _uncounted(task) for task in tasks]
-    left = [
-        None if task.total is None else max(0, task.total - counted.finished)
-        for task, counted in zip(tasks, counts, strict=True)
-    ]
+    left = list(map(_left, tasks, counts))
     known = {one.name: one for one in before.sinks} if before else {}
-    sinks: list[SinkPicture] = []
-    entitled: dict[str, float] = {}
-    told: dict[str, float] = {}
-    for name, standings in _by_sink(tasks, left, dispatching).items():
-        load = load_of(sink=sink_now(dispatching, name), standings=())
-        sink = _sink(load, standings, known.get(name))
-        sinks.append(sink)
-        entitled |= {one.task.id: sink.rates.get(one.task.lane, 0.0) for one in sink.heads}
-        told |= _ends(sink, at_ms) if ends is None else {}
-    ends = told if ends is None else ends
+    sinks = [
+        _sink(load_of(sink=sink_now(dispatching, name), standings=()), standings, known.get(name))
+        for name, standings in _by_sink(tasks, left, dispatching).items()
+    ]
+    entitled = {
+        one.task.id: sink.rates.get(one.task.lane, 0.0) for sink in sinks for one in sink.heads
+    }
+    if ends is None:
+        ends = {task_id: end_ms for one in sinks for task_id, end_ms in _ends(one, at_ms).items()}
     unknown = {one.name for one in sinks if not one.per_s}
     statuses, slots = TaskStatuses(dispatching, at_ms), LaneSlots(dispatching)
     shown = []
@@ -144,6 +140,10 @@ def picture_of(
 
 def _uncounted(task: Task) -> Counted:
     return Counted(Progress(task.id), 0, None, 0.0)
+
+
+def _left(task: Task, counted: Counted) -> int | None:
+    return None if task.total is None else max(0, task.total - counted.finished)
 
 
 def _by_sink(

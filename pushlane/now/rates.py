@@ -17,9 +17,10 @@ _LEAST_S = 0.5
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
-    """What was counted of a task last, and its pushes a second, counted over so many seconds.
+    """The newest counts of a task, and how many of its pushes ended a second.
 
-    The rate is None, over 0 s, while it is not known yet.
+    The rate is over the last `over_s` seconds; while it is not known yet, `per_s` is None and
+    `over_s` is 0.
     """
 
     progress: Progress

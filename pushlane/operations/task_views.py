@@ -196,25 +196,23 @@ async def look_at(
     views, going = [], []
     for task, counts in zip(tasks, progress, strict=True):
         stalled = await is_stalled(backend, task, at_ms)
-        why = reasons[task.id]
         status = statuses.of(
             task,
             counts,
             put_off.get(task.id, ()),
-            why.dead,
+            reasons[task.id].dead,
             is_stalled=stalled,
             is_receiving=not stalled and await is_receiving(backend, task),
             moved_to=await _moved_to(backend, task, statuses) if len(tasks) == 1 else (),
         )
-        why, ended = settled_reasons(task, counts, why), settled(task, counts)
+        ended = settled(task, counts)
         runs = task.state is State.RUNNING
-        if status.state in (State.RUNNING, FAILING):
-            going.append((task, ended))
+        going += [(task, ended)] if status.state in (State.RUNNING, FAILING) else []
         state = STALLED if stalled else shown_state(task, at_ms)
         views.append(
             TaskNow(
                 **_fields(task, state),
-                **_counted(task, ended, why),
+                **_counted(task, ended, settled_reasons(task, counts, reasons[task.id])),
                 shown_state=status.state,
                 shown_reason=status.reason,
                 unserved=unserved_sinks(task, processes) if runs and processes else (),

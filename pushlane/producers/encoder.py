@@ -76,11 +76,9 @@ class Encoder:
         names, options = self.wanted.names, self._options
         title, body, collapse = (template.compile(names) for template in self._templates)
         times_of, labels_of = read_times(options, names), read_labels(options, names)
-        data_of, key_at = _data_picker(names, options.data), None
-        if options.ordered_by:
-            key_at = names.index(options.ordered_by)
+        key_at = names.index(options.ordered_by) if options.ordered_by else None
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
-        last, misfit = Predecessors(), self._misfit
+        data_of, last = _data_picker(names, options.data), Predecessors()
         no_recipient = BadRow(f"has no recipient (text or a whole number) in {options.recipient!r}")
         task_id, submitted_at_ms, expires_at_ms = _carried(task)
 
@@ -114,12 +112,10 @@ class Encoder:
                     payloads=payloads_of(values),
                 )
                 packed = encode(push)
-            except Unusable as unusable:
-                return unusable.row
-            except (TypeError, ValueError, OverflowError):
-                return _not_encodable(names, values, misfit)
-            empty = None if options.silent else nothing_in(push, task.chain)
-            bad = empty or _too_large(push, packed, limits)
+            except (Unusable, TypeError, ValueError, OverflowError) as error:
+                return _not_encodable(error, names, values, self._misfit)
+            bad = None if options.silent else nothing_in(push, task.chain)
+            bad = bad or _too_large(push, packed, limits)
             if key and not bad:
                 last.add(key, seq)
             return bad or packed
@@ -205,7 +201,12 @@ _NO_TIMES: RowTimes = (0, 0, "")
 _NO_LABELS: Labels = (None, "")
 
 
-def _not_encodable(names: Sequence[str], values: Sequence[Any], misfit: str) -> BadRow:
+def _not_encodable(
+    error: Exception, names: Sequence[str], values: Sequence[Any], misfit: str
+) -> BadRow:
+    """Return why no push can be made of a row, which has raised this."""
+    if isinstance(error, Unusable):
+        return error.row
     for name, value in zip(names, values, strict=True):
         if isinstance(value, str) and not is_encodable(value):
             return BadRow(f"holds text in {name!r} that is {misfit}")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pushlane.core.endings import Ending
 from pushlane.core.ports import Delivery
-from pushlane.core.push import NO_SPAN, Kind
+from pushlane.core.push import NO_SPAN
 from pushlane.dispatcher.tracing.conventions import SpanOperation
 from pushlane.dispatcher.tracing.exporter import (
     EXPORT_TIMEOUT_S,
@@ -113,12 +113,10 @@ class Besides:
         """Return the places of those that failed, now or in an attempt before, and of slow ones."""
         rows: list[int] = []
         if self._failures:
-            delivered = Kind.DELIVERED
             rows = [
                 row
                 for row, ending in enumerate(endings)
-                if ending.job.push.attempt > 1
-                or (ending.outcome is not delivered and ending.outcome in FAILED)
+                if ending.outcome in FAILED or ending.job.push.attempt > 1
             ]
         if self._slow_ms:
             rows = sorted({*rows, *self._slow(endings, waits)})
@@ -183,8 +181,10 @@ class LineTraces:
         traced: Mapping[int, TraceContext],
         waits: Mapping[str, Sequence[int]],
     ) -> Iterator[Pending]:
-        """Yield what makes the spans of the endings at these places; there may be no room for it:
-        then nothing of theirs is kept.
+        """Yield what makes the spans of the endings at these places.
+
+        While the queue is full it is something empty, which counts as dropped: nothing is made for
+        spans that have no room.
         """
         queue, make = self._tracing.queue, self._tracing.spans.of
         for row, context in traced.items():
