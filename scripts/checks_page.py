@@ -36,7 +36,7 @@ then. It never changes the configuration of a broker, a bookie, Redis or a host.
 `why`, `mend`, `can_fix`, `target`, `destroys`), `ok` and `skipped` by the names of checks, `store`
 (where it looked), `fixed` and `exit_code`.
 
-The broker does not know the settings of bookies: `--bookie-url` names the web server of one
+The broker does not know the settings of bookies: `--bookie-url` names the web server of a bookie
 (`httpServerEnabled=true` in bookkeeper.conf). At most 50 topics are looked at, the largest first
 (`--topics N`); of over a thousand, a sample of all.
 

@@ -83,6 +83,8 @@ def no_store(settings: Settings) -> NoStore:
 
 def missing_store(settings: Settings) -> tuple[str, str]:
     """Return what is missing, and what mends that."""
+    if settings.data_dir.is_file():
+        return f"{settings.data_dir} is a file, not a folder", "check --data-dir, PUSHLANE_DATA_DIR"
     what = f"there is no pushlane store {settings.place}"
     if settings.data_dir != default_data_dir():
         return what, f"check --data-dir and PUSHLANE_DATA_DIR; {_MADE}"

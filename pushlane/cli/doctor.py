@@ -42,7 +42,9 @@ from pushlane.util.checks import (
     Finding,
     examined,
 )
+from pushlane.util.errors import NeedsBackend
 from pushlane.util.files import create_durably
+from pushlane.util.texts import masked
 from pushlane.version import VERSION
 
 WARNED = 4
@@ -78,6 +80,8 @@ def doctor(
     except BadInput as error:
         found = examined((setup.SETTINGS,), str(error))
     else:
+        if settings.url:
+            raise NeedsBackend(masked(settings.url), "ask the server with GET /v1/doctor, or ")
         place = settings.place
         found, _ = asyncio.run(examine(settings, bounds))
         if fix and (agreed := [one for one in found.findings if _is_agreed(one, yes)]):

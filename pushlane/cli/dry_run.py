@@ -39,7 +39,10 @@ async def try_submit(
     """Return what a submit would do, and how its pushes would fare at each sink."""
     ran = await dry_run(backend, settings, request, tell)
     limit = None if request.limit.is_none else request.limit
-    return ran, await predict(backend, settings, ran.task, ran.by_sink, ran.put_off, limit)
+    sinks = await predict(
+        backend, settings, ran.task, ran.by_sink, ran.put_off, limit, shows_targets=True
+    )
+    return ran, sinks
 
 
 def print_tried(

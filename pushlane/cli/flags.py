@@ -99,7 +99,8 @@ def on_backend(
             try:
                 return await work(opened)
             except UnknownTask as error:
-                raise UnknownTask(f"{error}; looked {settings.place}") from error
+                told = f"{error}; looked {settings.place}"
+                raise UnknownTask(told, several=error.several) from error
 
     return asyncio.run(session())
 
@@ -161,6 +162,8 @@ def with_flags(command: Command) -> Callable[..., None]:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         keep_values_out()
+        for told in settings.misspelt_variables():
+            note(f"warning: {told}")
         with errors_told(debug):
             command(flags, **given)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -45,8 +46,20 @@ class ShownCommand(TyperCommand):
         before, rest = _split(args)
         if ctx.info_name in _LISTS and rest[:1] == ["list"]:
             args = [*before, *rest[1:]]
+        if ctx.ignore_unknown_options:
+            self._refuse_misspelt(ctx, args)
         with _of(ctx):
             return super().parse_args(ctx, args)
+
+    def _refuse_misspelt(self, ctx: Any, args: Sequence[str]) -> None:
+        """Refuse an unknown option of a command that takes numbers which may be negative."""
+        from pushlane.cli.usage import no_option_text
+
+        known = {name for one in self.get_params(ctx) for name in (*one.opts, *one.secondary_opts)}
+        for word in takewhile(lambda one: one != "--", args):
+            name = word.partition("=")[0]
+            if name.startswith("-") and name.lstrip("-")[:1].isalpha() and name not in known:
+                ctx.fail(no_option_text(name, known))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for group, records in grouped_options(self, ctx).items():

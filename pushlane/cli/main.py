@@ -125,7 +125,7 @@ _MODULES = {name: module for module, names in _COMMANDS.items() for name in name
 _ABOUT = """Send push campaigns by priority: urgent ones go first, and all get their share.
 
 Our words: a task is a campaign (one file or stream of pushes), its level is its priority (high,
-medium, low), and its quota is its weight among the tasks of that level.
+medium, low), and its quota is its weight among the tasks of its app at that level.
 """
 
 

@@ -350,6 +350,8 @@ def _registered(settings: Settings, word: str) -> TaskOfReport:
     try:
         task = done(settings, GetTask(task=word))
     except UnknownTask as error:
+        if error.several:
+            raise
         return TaskOfReport(unknown=error)
     except Unreachable:
         note("the registry does not answer: `submitted` is what has finished")

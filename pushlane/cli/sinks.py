@@ -218,15 +218,16 @@ def test(
     """Open a sink by this shell's settings, and with --to send one push through it.
 
     A dispatcher that runs keeps the settings that it was started with: to test those, run this with
-    the same --config and PUSHLANE_ variables.
+    the same --config and PUSHLANE_ variables. For one started with `--sink TARGET`, set the
+    variable PUSHLANE_SINK to that TARGET.
 
     Exit code 0 when it was delivered (without --to: when it could be opened), 3 when the sink did
     not answer or was busy, 1 for all else, as when it refuses the credentials.
     """
     settings = flags.settings()
-    target = target_in(settings, name)
     with redirect_stdout(sys.stderr if as_json else sys.stdout):  # of a sink that prints
         outcome = asyncio.run(_tried(settings, name, to))
+    target = target_in(settings, name)
     if as_json:
         print_json(_tried_json(name, target, outcome))
     _warn(settings, name)
@@ -268,10 +269,11 @@ def _tell_whose_settings(live: LiveSinks, name: str) -> None:
     """Say by which settings a test goes where a process runs that may have others."""
     if not live.targets(name):
         return
+    flag = "; for a process started with `--sink TARGET` set PUSHLANE_SINK to that TARGET"
     note(
         f"{live.difference(name) or f'live processes serve sink {name}'}; this test goes by this "
         "shell's settings, not by those that they were started with: to test those, run it with "
-        "the same --config and PUSHLANE_ variables; to have them use these, restart them"
+        f"the same --config and PUSHLANE_ variables{flag if name == DEFAULT_SINK else ''}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ class TaskFlags:
     trace_id: Annotated[
         str, option("COLUMN", "Column of trace ids, for reports and the webhook.")
     ] = ""
-    quota: Annotated[int, option("N", "Its weight within its level: pushes a turn.")] = 1
+    quota: Annotated[int, option("N", "Its weight among its app's tasks of that level.")] = 1
     name: Annotated[str, typer.Option(help="Name to show; the file's name unless given.")] = ""
     key: Annotated[
         str | None,
@@ -289,10 +289,11 @@ def submit(
     )
     if spool:
         refuse_spooling(request)
-    if dry_run:
-        _try(flags.settings(), request, reveal=reveal, as_json=as_json)
-        return
     settings = flags.settings()
+    _warn(settings, request.sink)
+    if dry_run:
+        _try(settings, request, reveal=reveal, as_json=as_json)
+        return
     refuse_at_once(request, settings)
     result = _run(settings, request, spool)
     _remark(result, request, settings, spool)
@@ -300,6 +301,15 @@ def submit(
         print_json(plain(result))
     else:
         typer.echo(result.task_id)
+
+
+def _warn(settings: Settings, sinks: Iterable[str]) -> None:
+    """Say of which sinks these settings have no dispatcher could be started with them."""
+    from pushlane.dispatcher.sinks.named import misspelt
+
+    for name in sinks:
+        if told := misspelt(settings, name):
+            note(f"warning: {told}; no dispatcher starts with these settings")
 
 
 def _read_rate(given: str) -> float:

@@ -218,6 +218,8 @@ def levels(
     else:
         shares = ((level, getattr(found, level)) for level in Level)
         print_fields((level, f"{one.weight:>4}  {one.percent:g} %") for level, one in shares)
+    if idle := [level for level in Level if not getattr(found, level).weight]:
+        note(f"{' and '.join(idle)}, of weight 0: sent only while the others have nothing to send")
 
 
 def pause(
@@ -234,7 +236,10 @@ def pause(
     changed = done(settings, wanted)
     if as_json:
         print_json(plain(changed))
-    note(f"task {changed.id} is {changed.state}; go on with: pushlane resume {changed.id}")
+    kept = " already" if reason and changed.reason != reason else ""
+    if kept and changed.reason:
+        kept += f", and its reason stays {changed.reason!r}"
+    note(f"task {changed.id} is {changed.state}{kept}; go on with: pushlane resume {changed.id}")
 
 
 def resume(

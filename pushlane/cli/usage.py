@@ -7,12 +7,13 @@ given is used, where it is not known otherwise.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 
 from pushlane.cli.errors import USAGE, note
-from pushlane.util.texts import did_you_mean
+from pushlane.util.texts import nearest
 
 _OURS = (
     (r"^No such command (.*?)\.? Did you mean (.*)$", r"there is no command \1; did you mean \2"),
@@ -71,7 +72,13 @@ def _bad_value(error: Any) -> str:
 
 def _no_such_option(error: Any, ctx: Any) -> str:
     known = [name for one in ctx.command.get_params(ctx) for name in one.opts] if ctx else []
-    return f"there is no option {error.option_name}{did_you_mean(error.option_name, known)}"
+    return no_option_text(error.option_name, known)
+
+
+def no_option_text(name: str, known: Iterable[str]) -> str:
+    """Return that there is no such option, with the nearest of those that there are."""
+    near = nearest(name.lstrip("-"), [one.lstrip("-") for one in known])
+    return f"there is no option {name}" + (f"; did you mean '--{near}'?" if near else "")
 
 
 def _bad_option(error: Any, ctx: Any) -> str:

@@ -180,10 +180,13 @@ class Remote:
         except (msgspec.DecodeError, UnicodeDecodeError):
             told = Problem("", f"the server answered with HTTP {status}", status)
         if told.type == _UNKNOWN_PATH or status == HTTPStatus.METHOD_NOT_ALLOWED:
-            return PushlaneError(
-                f"the server {self.url}, of version {version}, does not know this operation: "
-                f"upgrade it, as this is pushlane {VERSION}"
-            )
+            what = f"the server {self.url}, of version {version}, does not know this operation"
+            if version == VERSION:
+                return PushlaneError(
+                    f"{what}: check the setting url (PUSHLANE_URL); it is where `pushlane serve` "
+                    "answers, without the path of a page"
+                )
+            return PushlaneError(f"{what}: upgrade it, as this is pushlane {VERSION}")
         if status == 401:
             return Unauthorized(f"{self.url}: {self._told_of_token(told.detail)}")
         return Refused(told)

@@ -31,7 +31,7 @@ from pushlane.model.load import quiet_until, sink_now
 from pushlane.model.presence import Process, Resting, ServedSink, SinkTarget
 from pushlane.model.states import FAILING, OPEN, RECEIVING, RESTING, SCHEDULED, STALLED, WAITING
 from pushlane.model.streams import is_of_partition, is_of_producer
-from pushlane.model.task_changes import has_nothing_left
+from pushlane.model.task_changes import has_nothing_left, is_lane_kept, submit_again
 from pushlane.settings import Settings
 from pushlane.util.texts import clock
 
@@ -82,7 +82,7 @@ def _ended(now: Situation) -> Iterator[Cause]:
         do = f"pushlane dead list --task {task.id}" if counts.dead else ""
     else:
         what += f" of {'unknown' if total is None else f'{total:,}'}"
-        do = f"pushlane clone {task.id}"
+        do = f"pushlane clone {task.id}" if is_lane_kept(task) else submit_again(task)
     if reasons := reasons_text(counts.dead, now.reasons.dead):
         what += f"; died of {reasons}"
     why = f": {task.reason}" if task.reason else ""

@@ -155,7 +155,7 @@ async def why(
     task_id: str,
     settings: Settings | None = None,
     *,
-    shows_targets: bool = True,
+    shows_targets: bool = False,
 ) -> Diagnosis:
     """Say what the task waits for now; `task_id` is its id, key or name.
 
@@ -510,10 +510,13 @@ async def predict(
     by_sink: Mapping[str, int],
     put_off: Mapping[str, Sequence[PutOff]] | None = None,
     limit: Limit | None = None,
+    *,
+    shows_targets: bool = False,
 ) -> list[SinkPrediction]:
     """Return for each sink how so many pushes of the task would fare, from now on.
 
     `put_off` are those of them that would wait for their time, by sink; `limit` is the task's.
+    With `shows_targets` causes name the host of a sink that rests.
     """
     own = {Subject("task", task.id): limit} if limit else {}
     lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
@@ -532,6 +535,7 @@ async def predict(
                 put_off=notes,
                 knows_rows=True,
                 limits={**now.limits, **own},
+                shows_targets=shows_targets,
             )
             predicted.append(_predicted(here))
     return predicted

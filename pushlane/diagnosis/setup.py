@@ -290,7 +290,7 @@ SETTINGS: Check[str] = Check(
     "settings",
     AREA,
     "that the settings can be used",
-    "no command runs with settings that cannot",
+    "invalid settings stop every command",
     lambda problem: [Remark("error", problem, "pushlane config")] if problem else [],
 )
 

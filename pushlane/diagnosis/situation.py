@@ -109,7 +109,7 @@ class Situation:
     delayed: Delayed | None = None
     knows_rows: bool = False
     settings: Settings | None = None
-    shows_targets: bool = True
+    shows_targets: bool = False
     reasons: Reasons = field(default_factory=lambda: Reasons(""))
 
     @property

@@ -133,8 +133,8 @@ class Batches:
         batch = await find_batch(documents, batch_id)
         if batch is None or batch.who != caller.name:
             raise NotFound(
-                "you have no such change, or it is no longer kept; `pushlane audit` shows what "
-                "was done"
+                "you have no such change, or it is no longer kept; the audit (`pushlane "
+                "audit`, for operators) shows what was done"
             )
         if not batch.is_running or await self._backend.lease.is_held(lease_of(batch_id)):
             return batch, False

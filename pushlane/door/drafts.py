@@ -457,7 +457,10 @@ class Drafts:
         ran = tried.ran
         limit = None if request.limit.is_none else request.limit
         backend = self._door.backend
-        sinks = await predict(backend, settings, ran.task, ran.by_sink, ran.put_off, limit)
+        sees_all = (await way.caller()).access.apps is None
+        sinks = await predict(
+            backend, settings, ran.task, ran.by_sink, ran.put_off, limit, shows_targets=sees_all
+        )
         wanted = msgspec.to_builtins(tried.wanted)
         preview = await way.do(Preview(operation=CreateTask.word(), parameters=wanted))
         why_not = ""

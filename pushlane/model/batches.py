@@ -118,7 +118,10 @@ async def change_batch(documents: DocumentStore, batch_id: str, edit: Edit) -> B
     for _ in range(_TRIES):
         found = await documents.get(_KIND, batch_id)
         if found is None:
-            raise NotFound("this change is no longer kept; `pushlane audit` shows what was done")
+            raise NotFound(
+                "this change is no longer kept; the audit (`pushlane audit`, for operators) shows "
+                "what was done"
+            )
         after = edit(_decoded(found))
         body = as_json("a change of many tasks", after, Batch)
         if await documents.put(_KIND, batch_id, body, found.version) is not None:

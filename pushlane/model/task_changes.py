@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput, InvalidChange
-from pushlane.core.names import own_lane
+from pushlane.core.names import is_pool, own_lane
 from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task
 from pushlane.core.task import Edit as Edit
 from pushlane.core.task import now_ms as now_ms
@@ -360,13 +360,21 @@ def _on_own_lane(task: Task) -> Task:
 
 def _live(task: Task, verb: str) -> Task:
     if task.state.is_terminal:
-        is_kept = task.state is not State.CANCELLED  # the lane of one that was cancelled is gone
-        clone = f"pushlane clone {task.id}, or " if is_kept else ""
+        clone = f"pushlane clone {task.id}, or " if is_lane_kept(task) else ""
         raise InvalidChange(
             f"task {task.id} is {task.state}: a finished task cannot be {verb}; to send it again: "
             f"{clone}{submit_again(task)}"
         )
     return task
+
+
+def is_lane_kept(task: Task) -> bool:
+    """Tell whether pushes of a task that has ended may still be sent again from its lane.
+
+    That of a cancelled one goes at once, and those of the pool keep nothing.
+    """
+    is_gone = task.state is State.CANCELLED or task.lane_dropped
+    return not (is_gone or is_pool(task.first_lane or task.lane))
 
 
 def submit_again(task: Task) -> str:

@@ -217,6 +217,8 @@ class _Asked(Operation[Result], Generic[Result], frozen=True, kw_only=True):
         try:
             task = await at.task(self.task)
         except UnknownTask as error:
+            if error.several:
+                raise
             return TaskOfReport(unknown=error)
         return TaskOfReport(task.id, task.total)
 
@@ -433,12 +435,13 @@ def _told(of: TaskOfReport) -> Iterator[None]:
     try:
         yield
     except UnknownTask as error:
-        if of.unknown and of.unknown.several and error.several:
-            raise of.unknown from error
         if of.unknown:
             raise UnknownTask(f"{of.unknown}, and {error}") from error
         if of.id:
-            raise BadInput(f"no receipts of task {of.id} in this period; {HOW}") from error
+            raise BadInput(
+                f"no receipts of task {of.id} in this period: nothing of it may have ended yet "
+                f"(`pushlane why {of.id}`); {HOW}"
+            ) from error
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -113,15 +114,30 @@ class Session:
             found = await self._exactly(exact)
             if found is not None and self.sees(found.app):
                 return found
+        return await self._own_of_name(word)
+
+    async def _own_of_name(self, name: str) -> Task | None:
+        """Return the only task of this name that the caller sees. Raises UnknownTask for several.
+
+        All tasks are looked through only where more than one has the name.
+        """
+        registry = self.backend.registry
+        with suppress(UnknownFormat):
+            try:
+                found = await registry.get(name)
+            except UnknownTask as error:
+                if not error.several:
+                    return None
+            else:
+                if name not in (found.id, found.key):
+                    return found if self.sees(found.app) else None
         named: list[Task] = []
-        for app in sorted(self.apps):
-            async for page in pages(self.backend.registry, TaskQuery(word=word, app=app)):
-                named += [task for task in page if task.name == word]
-                if len(named) > MOST_NAMED:
-                    break
+        async for page in pages(registry, TaskQuery(word=name)):
+            named += [task for task in page if task.name == name and self.sees(task.app)]
+            if len(named) > MOST_NAMED:
+                break
         if len(named) > 1:
-            named.sort(key=lambda task: task.id, reverse=True)  # the newest first
-            raise ambiguous_task(word, named)
+            raise ambiguous_task(name, named)
         return named[0] if named else None
 
     async def _exactly(self, word: str) -> Task | None:

@@ -178,11 +178,13 @@ async def look_at(
     tasks: Sequence[Task],
     processes: Sequence[Process],
     paces: Mapping[str, Pace] | None = None,
+    *,
+    asks_broker: bool = False,
 ) -> list[TaskNow]:
     """Return the tasks as they stand by these processes, in the same order.
 
-    `paces` are those that are known, by id; without them they are looked for. The broker is asked
-    where the pushes are only of one task alone.
+    `paces` are those that are known, by id; without them they are looked for. With `asks_broker`
+    it is asked for each where its pushes are, for how it stands at later sinks.
     """
     from pushlane.diagnosis.causes import TaskStatuses
     from pushlane.diagnosis.look import LaneSlots, is_receiving, is_stalled, put_offs_of, reasons_of
@@ -203,7 +205,7 @@ async def look_at(
             reasons[task.id].dead,
             is_stalled=stalled,
             is_receiving=not stalled and await is_receiving(backend, task),
-            moved_to=await _moved_to(backend, task, statuses) if len(tasks) == 1 else (),
+            moved_to=await _moved_to(backend, task, statuses) if asks_broker else (),
         )
         ended = settled(task, counts)
         runs = task.state is State.RUNNING

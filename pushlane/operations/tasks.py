@@ -111,7 +111,7 @@ class GetTask(Operation[TaskNow], frozen=True, kw_only=True):
         processes = await at.backend.presence.list()
         task = await at.task(self.task)
         at.show(f"task/{task.id}", set_of(task))
-        [found] = await look_at(at.backend, [task], processes)
+        [found] = await look_at(at.backend, [task], processes, asks_broker=True)
         return found
 
 

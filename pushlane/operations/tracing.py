@@ -103,7 +103,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
         wanted = await self._wanted(at, task, key)
         story = await read_story(at, wanted)
         if task is None and not story.rows:
-            await self._refuse_task(at)
+            await self._refuse_task(at, key)
         of = self._of(task, key, story)
         if self.reveal and of != OF_PUSH:
             raise BadInput("only one push at a time can be revealed: give its id, TASK-SEQ")
@@ -149,16 +149,22 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             since_ms=self.since_ms or 0,
         )
 
-    async def _refuse_task(self, at: Session) -> None:
-        """Raise BadInput if the word names a task instead of one of its pushes."""
-        try:
-            task = await at.task(self.what)
-        except UnknownTask:
-            return
-        raise BadInput(
-            f"{self.what!r} is a task; trace one of its pushes, such as {task.id}-1, or see "
-            f"`pushlane results {task.id}`"
-        )
+    async def _refuse_task(self, at: Session, key: PushKey | None) -> None:
+        """Raise BadInput if the word names a task instead of one of its pushes.
+
+        Raises UnknownTask if several tasks have that name, or the one of such a push.
+        """
+        for word in (self.what, *(key[:1] if key else ())):
+            try:
+                task = await at.task(word)
+            except UnknownTask as error:
+                if error.several:
+                    raise
+                continue
+            raise BadInput(
+                f"{self.what!r} is a task; trace one of its pushes, such as {task.id}-1, or see "
+                f"`pushlane results {task.id}`"
+            )
 
     def _of(self, task: Task | None, key: PushKey | None, story: Story) -> str:
         """Return what the word was. Raises NotFound if nothing is known of it."""

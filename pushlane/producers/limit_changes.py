@@ -15,6 +15,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import Usage
 from pushlane.backends.ports import ALL
 from pushlane.core.errors import BadInput
+from pushlane.core.names import SINK_NAME
 from pushlane.core.task import State, Task
 from pushlane.model.limits import (
     Check,
@@ -62,9 +63,20 @@ async def set_limit(
     if values.get("recipient_a_day", {}) is None:
         values["recipient_a_day"] = {}
     found = await find_subject(backend, subject)
+    if any(values.values()):
+        _refuse_no_sink(found)
     return await change_limit(
         backend.documents, found, lambda limit: replace(limit, **values), check
     )
+
+
+def _refuse_no_sink(subject: Subject) -> None:
+    """Raise BadInput for what is no sink's name: a limit of it would hold nothing back."""
+    if subject.kind == "sink" and not SINK_NAME.fullmatch(subject.name):
+        raise BadInput(
+            f"{subject.name[:40]!r} is not a sink's name: limit each sink by its own, like "
+            "sink/default; `app/*` limits each app"
+        )
 
 
 async def clear_limit(
@@ -130,6 +142,8 @@ async def _task_named(backend: Backend, given: str, otherwise: BadInput) -> Subj
     try:
         return Subject("task", (await backend.registry.get(given)).id)
     except UnknownTask as error:
+        if error.several:
+            raise
         if "/" in given:
             raise otherwise from error
         page = await backend.registry.page(ALL, most=_LOOKED_AT)

@@ -20,7 +20,7 @@ from pushlane.core.task import MAX_ATTEMPTS
 from pushlane.settings.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.settings.sinks import SinkSettings, expected, read_sinks
 from pushlane.settings.transport import transport_problems
-from pushlane.util.texts import Secret, did_you_mean, masked
+from pushlane.util.texts import Secret, did_you_mean, masked, nearest
 
 CONFIG_FILE = "pushlane.toml"
 STORE_FILE = "pushlane.db"
@@ -30,6 +30,8 @@ REPORTS_FILE = "CURRENT"
 CONFIG_VARIABLE = "PUSHLANE_CONFIG"
 """The variable that names another file of settings; `--config` sets it."""
 
+_PREFIX = "PUSHLANE_"
+_NEARLY = 0.8
 _TRUTH = {"true": True, "false": False}
 _TASKS_KEPT_S = 7_776_000.0
 _NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
@@ -119,8 +121,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_scope: str = "openid"
     """Scopes that the console asks for, `openid` among them."""
     console_url: str = ""
-    """URL of the console as browsers see it, like https://ops.example.com/console/: to it the
-    issuer leads back. Unless given, as it was asked for.
+    """URL of the console as browsers see it, like https://ops.example.com/console/; the issuer
+    redirects there after login. By default it is taken from the request.
     """
     rules_over_http: bool = False
     """Whether `pushlane serve` lets admins of all apps save rules. An admin can then run code as
@@ -136,18 +138,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128
     """Pushes of a lane that a process may have at hand; of a pool lane half as many messages. The
-    embedded store prefetches 32 MiB over all lanes, beyond that a message where there is none.
+    embedded store prefetches at most 32 MiB over all lanes; a lane with nothing prefetched still
+    gets one message.
     """
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    """Pushes that travel in one message, of a task that is new: four times as many of one that has
-    16,384 pushes or more, and of a fan-out; at most 512, 32 on pool lanes. 1: each alone.
+    """Pushes per message for new tasks. Tasks of 16,384 pushes or more, and fan-outs, use four
+    times as many (at most 512; 32 on pool lanes). 1 sends each push alone.
     """
     compression: Literal["none", "lz4", "zstd", "snappy", "zlib"] = "none"
     """How Pulsar's producers compress messages."""
     slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
     """Deliveries in flight, per process."""
     sink: str = "null"
-    """`webhook:URL`, `package.module:name`, `on:package.module`, `print`, `log:PATH` or `null`."""
+    """Where the sink `default` delivers: `webhook:URL`, `package.module:name`, `on:package.module`,
+    `print`, `log:PATH`, or `null`, which throws pushes away. Until you set it, `dispatch` serves
+    only the named sinks, and refuses to start if there are none.
+    """
     replace_sink: bool = False
     """Start beside processes that deliver a sink's name to another target, to replace them."""
     sink_timeout_s: Seconds = 30.0
@@ -382,9 +388,24 @@ def origins(settings: Settings, flags: Mapping[str, Any] | None = None) -> dict[
     }
 
 
+def misspelt_variables() -> list[str]:
+    """Return what to say of variables of the environment that nearly name a setting.
+
+    Others that begin so are left alone: Kubernetes makes some for a service of our name.
+    """
+    known = (*NAMES, CONFIG_VARIABLE.removeprefix(_PREFIX).lower())
+    given = [name for name in os.environ if name.upper().startswith(_PREFIX)]
+    return [
+        f"{name} is not a setting, and changes nothing; did you mean {_PREFIX}{near.upper()}?"
+        for name in given
+        if (word := name[len(_PREFIX) :].lower()) not in known
+        if (near := nearest(word, known, _NEARLY))
+    ]
+
+
 def _given(flags: Mapping[str, Any] | None) -> dict[str, _Given]:
     """Collect the given values: a flag goes over the environment, and that over the file."""
-    variables = {f"PUSHLANE_{name.upper()}": name for name in NAMES}
+    variables = {f"{_PREFIX}{name.upper()}": name for name in NAMES}
     file = Path(os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE).name
     found = {name: _Given(value, file) for name, value in _in_file().items()}
     for variable, value in os.environ.items():

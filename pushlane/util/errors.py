@@ -22,7 +22,9 @@ class NotFound(UserError):
 class UnknownTask(NotFound):
     """There is no such task, or there are `several` of that name."""
 
-    several = False
+    def __init__(self, message: str, *, several: bool = False) -> None:
+        super().__init__(message)
+        self.several = several
 
 
 class NotAllowed(UserError):

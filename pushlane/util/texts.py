@@ -58,6 +58,11 @@ class Secret:
 
 def unknown_task(wanted: str, known: Iterable[str]) -> UnknownTask:
     """Make the error for an id, key or name that no task has."""
+    if wanted.startswith(("sink/", "app/")):
+        return UnknownTask(
+            f"{wanted!r} is not a task: give a task's id, key or name; `pushlane why` alone says "
+            "how sinks stand, and `pushlane limits` what limits they and apps have"
+        )
     return UnknownTask(
         f"there is no task {wanted!r}{did_you_mean(wanted, known)} "
         "(`pushlane tasks --all` lists them)"
@@ -75,12 +80,11 @@ def ambiguous_task(name: str, found: Sequence[Task | str]) -> UnknownTask:
     """
     shown = ", ".join(map(_told_apart, found[:MOST_NAMED]))
     more = ", and older ones" if len(found) > MOST_NAMED else ""
-    error = UnknownTask(
+    return UnknownTask(
         f"several tasks are named {name!r}; say which by its id: {shown}{more} "
-        f"(`pushlane tasks --all --find {shlex.quote(name)}` lists them)"
+        f"(`pushlane tasks --all --find {shlex.quote(name)}` lists them)",
+        several=True,
     )
-    error.several = True
-    return error
 
 
 def _told_apart(task: Task | str) -> str:
@@ -96,9 +100,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near!r}?" if near else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the nearest known word, None when none is near."""
-    return next(iter(difflib.get_close_matches(word.lower(), list(known), n=1)), None)
+def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
+    """Return the nearest known word, None when none is near: `least` is from 0 to 1, the same."""
+    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=least)
+    return next(iter(found), None)
 
 
 MASK = "***"

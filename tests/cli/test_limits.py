@@ -80,6 +80,14 @@ def test_the_name_of_an_app_or_a_sink_alone_is_answered_with_its_subject(command
     assert "there is no task 'sal'; did you mean 'sale'?" in command("limit", "sal").stderr
 
 
+def test_what_is_no_sink_cannot_be_limited_but_freed_of_a_limit(command: Command) -> None:
+    ran = command("limit", "sink/*", "--rate", "5/s")
+
+    assert ran.exit_code == 1
+    assert "'*' is not a sink's name: limit each sink by its own, like sink/default" in ran.stderr
+    assert command("limit", "sink/*", "--none").exit_code == 0
+
+
 def test_a_forgotten_task_takes_its_limits_with_it(command: Command) -> None:
     task_id = command.submit()
     command("limit", f"task/{task_id}", "--total", "2")

@@ -53,6 +53,25 @@ def test_a_name_that_several_tasks_have_is_refused_once_with_each_of_them(comman
     assert all(f"{one} (low, done, submitted " in ran.stderr for one in ids)
 
 
+def test_a_name_of_several_tasks_is_refused_though_only_one_has_receipts(command):
+    command.submit("low", 1, "--name", "spring")
+    command("dispatch", "--drain", "--sink", "null")
+    command.submit("low", 1, "--name", "spring")
+
+    ran = command("report", "spring")
+
+    assert ran.exit_code == 1
+    assert "several tasks are named 'spring'" in ran.stderr
+
+
+def test_a_value_that_no_push_has_is_refused_with_the_nearest(command):
+    ran = command("report", "--where", "outcome=daed")
+
+    assert ran.exit_code == 1
+    assert "there is no outcome 'daed'; use delivered, " in ran.stderr
+    assert "did you mean 'dead'?" in ran.stderr
+
+
 def test_pictures_need_a_store_of_reports(command):
     command.submit("high", 1, "--name", "sale")
 

@@ -414,6 +414,20 @@ def test_what_live_processes_deliver_to_is_listed_and_that_this_shell_leads_else
     assert "delivered one" not in tried.stderr
 
 
+def test_a_misspelt_kind_is_told_when_a_campaign_is_submitted_to_it(command: Command) -> None:
+    command.file("pushlane.toml", '[sinks.sms]\nkind = "webhok"\n')
+
+    rows = command.file("rows.csv", "recipient,title\na,Hi\n")
+
+    submitted = command("submit", rows, "--level", "low", "--title", "{title}", "--sink", "sms")
+    tried = command("sinks", "test", "sms")
+
+    told = "sink sms: there is no kind 'webhok'"
+    assert submitted.exit_code == 0
+    assert f"warning: {told}" in submitted.stderr
+    assert f"error: {told}" in tried.stderr
+
+
 def test_a_shell_of_the_same_settings_says_nothing(command: Command) -> None:
     command.file("pushlane.toml", f'sink = "{THERE}?key=another"\n')
     announce(command, ("d-1", THERE))

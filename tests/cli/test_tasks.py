@@ -206,6 +206,13 @@ def test_levels_changes_the_weights(command: Command) -> None:
     assert command("levels", "--json").json["medium"] == {"weight": 4, "percent": 40.0}
 
 
+def test_a_level_of_weight_0_is_told(command: Command) -> None:
+    ran = command("levels", "6:3:0")
+
+    told = "low, of weight 0: sent only while the others have nothing to send\n"
+    assert ran.stderr.endswith(told)
+
+
 @pytest.mark.parametrize("weights", ["6:3", "a:b:c", "0:0:0", "-1:3:1"])
 def test_weights_that_cannot_be_are_refused(command: Command, weights: str) -> None:
     ran = command("levels", weights)
@@ -230,6 +237,17 @@ def test_pause_keeps_the_reason_and_resume_lets_go(command: Command) -> None:
 
     assert (held["state"], held["reason"]) == ("paused", "wrong text")
     assert states(command) == {task: "running"}
+
+
+def test_a_reason_for_a_task_that_is_paused_already_is_not_taken_in_silence(
+    command: Command,
+) -> None:
+    task = command.submit()
+    command("pause", task, "--reason", "wrong text")
+
+    ran = command("pause", task, "--reason", "another")
+
+    assert f"task {task} is paused already, and its reason stays 'wrong text'; " in ran.stderr
 
 
 def test_cancel_without_a_terminal_needs_yes(command: Command) -> None:

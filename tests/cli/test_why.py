@@ -105,6 +105,28 @@ def test_a_task_that_has_ended_is_told_in_a_word(command: Command) -> None:
     assert ran.stderr == ""
 
 
+def test_what_was_cancelled_is_to_be_submitted_again_as_its_lane_is_gone(command: Command) -> None:
+    task = command.submit()
+    command("cancel", task, "--yes")
+
+    [cause] = command("why", task, "--json").json["causes"]
+
+    assert (cause["cause"], cause["do"]) == ("cancelled", "submit the file again")
+
+
+@pytest.mark.parametrize("subject", ["sink/default", "app/shop"])
+def test_a_subject_that_is_no_task_is_told_where_it_is_shown(
+    command: Command, subject: str
+) -> None:
+    command.submit()
+
+    ran = command("why", subject)
+
+    assert ran.exit_code == 1
+    assert f"'{subject}' is not a task" in ran.stderr
+    assert "`pushlane why` alone says how sinks stand" in ran.stderr
+
+
 def test_a_sink_that_rests_is_told_alike_by_tasks_sinks_and_why(command: Command) -> None:
     command.file("pushlane.toml", SETTINGS)
     task = command.submit("high", 3, "--sink", "push")

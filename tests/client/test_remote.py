@@ -23,6 +23,7 @@ from pushlane import (
     UnknownTask,
 )
 from pushlane.backends.backend import connect
+from pushlane.client import remote
 from pushlane.client.lines import Lines
 from pushlane.client.remote import Remote
 from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
@@ -360,10 +361,17 @@ class Unheard(Operation[int], frozen=True, kw_only=True):
         raise AssertionError("no server has it")
 
 
-async def test_an_older_server_is_told(away: Away) -> None:
+async def test_an_older_server_is_told(away: Away, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "VERSION", "99.0.0")
     async with Client(away.settings) as client:
         with pytest.raises(PushlaneError, match="does not know this operation: upgrade it"):
             await client.do(Unheard())
+
+
+async def test_a_path_that_no_server_of_this_version_has_is_a_wrong_url(away: Away) -> None:
+    async with Client(away.settings.but(url=f"{away.settings.url}/console")) as client:
+        with pytest.raises(PushlaneError, match=r"/console, .*: check the setting url"):
+            await client.weights()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pushlane import Settings
 from pushlane.console.app import Console
@@ -28,7 +29,7 @@ from pushlane.door.drafts import Draft, Drafts
 from pushlane.door.gate import Gate
 from pushlane.door.upload_folder import UploadFolder, remove_left
 from pushlane.door.uploads import BESIDE_BYTES
-from pushlane.model.presence import Process, ServedSink
+from pushlane.model.presence import Process, Resting, ServedSink, SinkTarget
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
 from pushlane.operations.drafts import MOST_COLUMNS, MOST_REJECTS, NAMES, Columns, columns_of
@@ -602,6 +603,24 @@ async def test_who_has_one_app_submits_for_it(settings: Settings) -> None:
     assert "It is submitted: 3 pushes." in done
     assert task.app == "shop"
     assert "there is no app" in other
+
+
+async def test_where_a_sink_delivers_is_shown_to_who_sees_all_apps_alone(
+    settings: Settings,
+) -> None:
+    rests = Resting("sink default (open)", 1, "no connection", 0)
+    target = SinkTarget("webhook", "10.0.0.7:9000", "hash")
+    serving = replace(SERVING, served=(replace(DELIVERS, target=target, resting=rests),))
+    async with browsing(settings) as browser:
+        await browser.backend.presence.announce(serving, 60)
+        await browser.log_in()
+        whole = await checked(browser, await kept(browser), title="x")
+        await browser.log_in(await browser.made("submitter", "shop"))
+        own = await checked(browser, await kept(browser), title="x", app="shop")
+
+    assert "sink default (webhook at 10.0.0.7:9000) rests" in whole
+    assert "sink default rests" in own
+    assert "10.0.0.7" not in own
 
 
 async def test_the_same_key_submits_nothing_twice(settings: Settings) -> None:

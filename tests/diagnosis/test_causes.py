@@ -206,8 +206,8 @@ def test_a_sink_that_rests_is_named_with_where_it_delivers_to() -> None:
     sink = ServedSink(name="default", target=target, slots=1, resting=rests)
     task = situation_of(processes=[process_of(sink)])
 
-    [told] = causes(task)
-    [hidden] = causes(replace(task, shows_targets=False))
+    [told] = causes(replace(task, shows_targets=True))
+    [hidden] = causes(task)
 
     assert told.detail.startswith("sink default (webhook at 127.0.0.1:9) rests: no connection")
     assert told.do == (

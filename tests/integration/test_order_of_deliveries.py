@@ -57,8 +57,11 @@ def test_levels_share_the_sink_by_weight_while_all_are_backlogged(pushlane, rece
 def test_a_new_quota_reorders_what_was_written_before(pushlane, receiver) -> None:
     favoured, other = pushlane.submit("medium", 8_000), pushlane.submit("medium", 8_000)
     running = start(pushlane, receiver)
-    receiver.until(1_000, running)
-    before = Counter(arrival.task for arrival in receiver.arrivals[200:1_000])
+    for task in (favoured, other):
+        receiver.until_of(task, 1, running)
+    shared = receiver.count() + 200
+    receiver.until(shared + 800, running)
+    before = Counter(arrival.task for arrival in receiver.arrivals[shared:][:800])
 
     pushlane("quota", favoured, "3")
     changed_at = receiver.count()

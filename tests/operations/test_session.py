@@ -13,7 +13,9 @@ from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level, State, Task
 from pushlane.model.access import Access, Role
 from pushlane.model.audit import Entry, differences
+from pushlane.model.presence import Process, Resting, ServedSink
 from pushlane.operations.doing import do
+from pushlane.operations.listing import ListTasks
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import GetLevels, SetLevels, SetLimit
@@ -148,6 +150,55 @@ async def test_a_name_of_several_tasks_is_refused_to_a_token_of_one_app_too(
 
     assert "t2 (low" in str(refused.value)
     assert "t3" not in str(refused.value)
+
+
+async def test_a_name_that_only_others_share_is_that_of_the_callers_task(
+    settings: Settings,
+) -> None:
+    caller = Caller("bob", "http", Access(Role.OPERATOR, frozenset({"shop"})))
+    async with connect(settings) as backend:
+        made = (("t1", "shop", "sale"), ("t2", "blog", "sale"), ("t3", "blog", "news"))
+        for task, app, name in made:
+            lane = f"task-{task}"
+            await backend.registry.add(
+                Task(id=task, level=Level.LOW, lane=lane, app=app, name=name)
+            )
+
+        changed = await do(backend, settings, caller, PauseTask(task="sale"))
+        with pytest.raises(UnknownTask, match="of an app that you may see"):
+            await do(backend, settings, caller, PauseTask(task="news"))
+
+    assert changed.id == "t1"
+
+
+async def test_a_list_stands_as_it_does_however_many_tasks_are_in_it(settings: Settings) -> None:
+    rests = Resting("sink sms (open)", 1, "no connection", 0)
+    served = (ServedSink(name="push", slots=10), ServedSink(name="sms", slots=10, resting=rests))
+    serves = Process(
+        id="d", kind="dispatcher", pid=7, version="1", serves=("push", "sms"), served=served
+    )
+    task = Task(
+        id="t1",
+        level=Level.HIGH,
+        lane="task-t1",
+        sinks=("push", "sms"),
+        reached=("sms",),
+        state=State.RUNNING,
+        total=5,
+    )
+    async with connect(settings) as backend:
+        await backend.registry.add(task)
+        await backend.broker.open_lane(task.lane)
+        await backend.broker.open_lane(task.lane_at("sms"))
+        await backend.broker.publish(task.lane_at("sms"), [b"x"])
+        await backend.presence.announce(serves, 60)
+        shown = await do(backend, settings, ADMIN, GetTask(task="t1"))
+        [alone] = await do(backend, settings, ADMIN, ListTasks())
+        await backend.registry.add(Task(id="t2", level=Level.LOW, lane="task-t2"))
+        beside = {one.id: one for one in await do(backend, settings, ADMIN, ListTasks())}
+
+    assert shown.shown_state == "waiting"
+    assert alone.shown_state == beside["t1"].shown_state == "running"
 
 
 async def test_a_task_is_shown_while_the_broker_is_away(settings: Settings) -> None:

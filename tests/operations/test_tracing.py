@@ -23,7 +23,7 @@ from pushlane.operations.tracing import TracePushes
 from pushlane.operations.views import plain
 from pushlane.pipeline.store import open_store
 from pushlane.pipeline.store.writing import open_writer
-from pushlane.util.errors import NotAllowed, NotFound
+from pushlane.util.errors import NotAllowed, NotFound, UnknownTask
 from tests.operations.test_looks import ADMIN, deliver, filled, of_shop
 from tests.receipt_bodies import NOON_MS, body
 from tests.receipt_stores import OLDER, make_older, store_of
@@ -178,6 +178,19 @@ async def test_what_is_not_known_is_refused_and_not_repeated(
             await do(backend, settings, of_shop(), TracePushes(what=what))
 
     assert what not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["sale", "sale-1"])
+async def test_a_name_of_several_tasks_is_refused_with_their_ids(
+    memory: MemoryBackend, settings: Settings, what: str
+) -> None:
+    async with filled(memory, settings) as backend:
+        for one in ("t1", "t2"):
+            await backend.registry.add(
+                Task(id=one, level=Level.LOW, lane=f"task-{one}", name="sale")
+            )
+        with pytest.raises(UnknownTask, match=r"several tasks are named 'sale'.* t2 .*, t1 "):
+            await do(backend, settings, ADMIN, TracePushes(what=what))
 
 
 async def test_one_push_is_revealed_to_operators_and_that_is_in_the_audit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushlane.core.errors import BadInput
-from pushlane.settings import CONFIG_FILE, NAMES, load, origins
+from pushlane.settings import CONFIG_FILE, NAMES, load, misspelt_variables, origins
 
 
 @pytest.fixture(autouse=True)
@@ -184,3 +184,14 @@ def test_settings_do_not_change():
 
 def test_a_token_is_not_shown():
     assert "hush-hush" not in repr(load({"pulsar_token": "hush-hush"}))
+
+
+def test_a_variable_that_nearly_names_a_setting_is_told_and_no_other(monkeypatch):
+    for name in ("PUSHLANE_SLOT", "PUSHLANE_PORT", "PUSHLANE_SERVICE_HOST", "PUSHLANE_CONFIG"):
+        monkeypatch.setenv(name, "5")
+
+    [told] = misspelt_variables()
+
+    assert (
+        told == "PUSHLANE_SLOT is not a setting, and changes nothing; did you mean PUSHLANE_SLOTS?"
+    )

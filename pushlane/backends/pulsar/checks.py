@@ -322,7 +322,7 @@ def _permissions(facts: PulsarFacts) -> Iterator[Remark]:
 @pulsar_check(
     "bookie",
     "whether the bookie of --bookie-url answers",
-    "what a bookie was set to is known to itself alone",
+    "only the bookie knows its own settings",
 )
 def _bookie_answers(facts: PulsarFacts) -> Iterator[Remark]:
     if facts.bookie.why_not not in ("", NO_BOOKIE):

@@ -173,10 +173,32 @@ def options_in(settings: Settings, name: str) -> SinkOptions:
 
 def target_in(settings: Settings, name: str) -> PlainTarget:
     """Return what a sink delivers to; opens nothing. Raises BadInput when it cannot be opened."""
-    return options_in(settings, name).target()
+    options = options_in(settings, name)
+    try:
+        return options.target()
+    except BadInput as error:
+        raise BadInput(f"sink {name}: {error}") from error
+
+
+def misspelt(settings: Settings, name: str) -> str:
+    """Return what is wrong with the kind of a named sink, or with a name of its options.
+
+    It is empty where nothing is, or the settings do not have the sink. Files and packages that only
+    its dispatchers need are not looked for.
+    """
+    own = settings.sinks.get(name)
+    try:
+        if own is not None:
+            _require_names(name, own)
+    except BadInput as error:
+        return "" if isinstance(error.__cause__, ModuleNotFoundError) else str(error)
+    return ""
 
 
 def _options_of(name: str, own: SinkSettings) -> SinkOptions:
-    who = f"sink {name}"
-    require_options(own.kind, map(option_of, own.options), who)  # before files are looked for
-    return sink_options(own.kind, own.resolved(name), who)
+    _require_names(name, own)  # before files are looked for
+    return sink_options(own.kind, own.resolved(name), f"sink {name}")
+
+
+def _require_names(name: str, own: SinkSettings) -> None:
+    require_options(own.kind, map(option_of, own.options), f"sink {name}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pushlane.core.errors import BadInput
+from pushlane.core.push import Kind
+from pushlane.core.task import Level
+from pushlane.model.receipt import Event
 from pushlane.util.texts import did_you_mean
 
 MOST_DIMENSIONS = 8
@@ -18,6 +21,10 @@ LABELS = ("level", "outcome", "sink", "app", "reason", "task")
 TIMES_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 WORDS = (*LABELS, *TIMES_MS, f"{ATTRIBUTE}:NAME")
 _ATTRIBUTE_NAME = re.compile(r"\S{1,64}")
+_VALUES: Mapping[str, Sequence[str]] = {
+    "level": [one.value for one in Level],
+    "outcome": [one.value for one in (*Kind, *Event)],
+}
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,11 @@ def _condition(item: str) -> Condition:
     if dimension.step_ms:
         raise BadInput(f"where {item!r}: times are chosen by --since and --until")
     values = tuple(part.strip() for part in value.split("|"))
+    known = _VALUES.get(dimension.word, ())
+    for one in values if known else ():
+        if one and one not in known:
+            use = f"use {', '.join(known)}{did_you_mean(one, known)}"
+            raise BadInput(f"where {item!r}: there is no {dimension.word} {one!r}; {use}")
     return Condition(dimension, values, negated)
 
 
