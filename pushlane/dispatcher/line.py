@@ -230,7 +230,9 @@ class Line:
             shared.rests,
         )
         cost = 1.0 if self.own is None else self.own.cost
-        self.gate = BudgetGate(self.name, cost, shared.budgets, shared.own_lanes, self.stats)
+        self.gate = BudgetGate(
+            self.name, cost, shared.budgets, shared.own_lanes, self.stats, self.scheduler.weights
+        )
         self._listeners.append(self.key_order)
         shared.tasks.add_listener(self.gate)
         shared.tasks.add_listener(self.key_order)

@@ -93,6 +93,25 @@ async def test_no_more_are_in_flight_than_the_sink_may_have(tmp_path: Path) -> N
         assert sink.most_in_flight <= 3
 
 
+@pytest.mark.parametrize("subject", [SINK, Subject("app", "default")])
+@pytest.mark.parametrize("most", [Limit(rate_per_s=50), Limit(in_flight=1)])
+async def test_levels_share_what_a_limit_lets_go_by_their_weights(
+    tmp_path: Path, subject: Subject, most: Limit
+) -> None:
+    """There is room for a push at a time, which the level that is picked first must not have."""
+    async with backend_in(tmp_path, slots=8) as (backend, settings):
+        tasks = [await add_task(backend, level, pushes=400) for level in Level]
+        sink = MemorySink()
+        await limit(backend, subject, most)
+        async with dispatching(backend, sink, settings):
+            await until(lambda: all(len(sink.pushes(task)) > 3 for task in tasks))  # all are open
+            start = len(sink.received)
+            await sink.until_received(start + 60)
+
+        counts = Counter(task_id for task_id, _ in sink.pushes()[start : start + 60])
+        assert [counts[task.id] for task in tasks] == pytest.approx([36, 18, 6], abs=2)
+
+
 async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_path: Path) -> None:
     own = SinkSettings(kind="null", in_flight=2, cost=2.5)
     async with backend_in(tmp_path, sinks={"sms": own}) as (backend, settings):

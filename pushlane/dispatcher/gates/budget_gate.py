@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Iterable
-from heapq import heappop, heappush
-from itertools import count
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import InvalidChange, PushlaneError, UnknownFormat
@@ -26,10 +25,11 @@ from pushlane.core.names import is_pool
 from pushlane.core.push import Outcome, Push
 from pushlane.core.retrying import Backoff
 from pushlane.core.slots import Batch
-from pushlane.core.task import Task
+from pushlane.core.task import Level, Task
 from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.gates import BaseOption
 from pushlane.dispatcher.gates.budgets import UNCHARGED, Budgets, Charge
+from pushlane.dispatcher.gates.room_queue import RoomQueue
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.documents import DocumentStore
@@ -42,6 +42,11 @@ from pushlane.util.texts import Once
 log = logging.getLogger("pushlane.budgets")
 
 T = TypeVar("T")
+
+_FEWEST = 64
+"""So many that step aside are let go at once, or twice as many as there is room for: some may have
+nothing to send any more.
+"""
 
 
 class OwnLaneRequests:
@@ -79,45 +84,26 @@ class OwnLaneRequests:
         log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
 
 
-class _Turn:
-    """A lane's turn at the room of its subject: those go first whose turn began first.
-
-    It goes on over waits until the lane has sent its quota. By waits alone one that has just sent
-    would be first again, as it is the first to wait.
-    """
-
-    __slots__ = ("place", "used", "waits")
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-        self.used = 0
-        self.waits: Subject | None = None
-
-
-class _Short(NamedTuple):
-    """A lane that waits for room, since then; `place` is that of its turn."""
-
-    place: int
-    ticket: int
-    since_s: float
-    lane: Lane
-
-
 class BudgetGate(BaseOption):
     """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
 
     def __init__(
-        self, sink: str, cost: float, budgets: Budgets, moves: OwnLaneRequests, stats: Stats
+        self,
+        sink: str,
+        cost: float,
+        budgets: Budgets,
+        moves: OwnLaneRequests,
+        stats: Stats,
+        weights: Callable[[], Mapping[Level, int]],
     ) -> None:
         self._sink = sink
         self._cost = cost
         self.budgets = budgets
         self._moves = moves
         self._stats = stats
-        self._short: dict[Subject, list[_Short]] = {}  # heaps
-        self._turns: dict[Lane, _Turn] = {}  # of those that wait, or went on a moment ago
-        self._went_on: dict[Subject, list[Lane]] = {}
-        self._places = count()
+        self._weights = weights
+        self._limits: Limits = {}
+        self._queues: dict[Subject, RoomQueue] = {}
         self._aside: dict[str, list[Job]] = {}
         self._aside_for: dict[Subject, dict[str, float]] = {}
         self._charges: dict[Job, Charge] = {}  # of those that were let go and have not landed
@@ -130,6 +116,11 @@ class BudgetGate(BaseOption):
         if end is not None:
             return True
         task = job.task
+        queues = self._queues_of(job) if self._queues else {}
+        for subject, queue in queues.items():
+            if queue.keeps(job.lane):
+                self._wait_for_others(job, subject, queue)
+                return False
         charge = self.budgets.take(
             task.id,
             task.app,
@@ -144,9 +135,24 @@ class BudgetGate(BaseOption):
             return False
         if charge is not UNCHARGED:
             self._charges[job] = charge
-            if self._turns and (turn := self._turns.get(job.lane)):
-                self._use(turn, task)
+            for queue in queues.values():
+                queue.use(job.lane, time.monotonic())
         return True
+
+    def _queues_of(self, job: Job) -> dict[Subject, RoomQueue]:
+        """Return the queues in which a lane may have to stand with others."""
+        subjects = [Subject("sink", self._sink)]
+        if not is_pool(job.lane.name):  # whose pushes step aside for their app one by one
+            subjects.append(Subject("app", job.task.app))
+        return {one: self._queues[one] for one in subjects if one in self._queues}
+
+    def _wait_for_others(self, job: Job, subject: Subject, queue: RoomQueue) -> None:
+        """Have a push wait whatever room there is; if nobody has leave to use it, give some."""
+        self._stats.limited[subject.kind] += 1
+        self._wait(job, subject)
+        self.budgets.wait(subject, self._cost, is_first=job.push.attempt == 1)
+        if queue.is_used_up:
+            self.budgets.tell(subject)
 
     def took_back(self, jobs: Iterable[Job]) -> None:
         """Charge nothing for pushes that did not go after all."""
@@ -174,43 +180,37 @@ class BudgetGate(BaseOption):
 
     def on_limits(self, limits: Limits) -> None:
         """Hear that limits have changed: other tasks may be limited now."""
-        for subject in self._went_on.keys() - limits.keys():
-            self._end_turns(subject)
+        self._limits = limits
+        for subject in [subject for subject, queue in self._queues.items() if queue.is_empty]:
+            del self._queues[subject]
         self.changed()
 
     def on_room(self, subject: Subject, most: float) -> bool:
-        """Let so many go on that wait for this subject, whose turn began first."""
-        self._end_turns(subject)
+        """Let so many pushes go on that wait for this subject, whose turn it is."""
         now_s, waits = time.monotonic(), self._stats.limit_waits[subject.kind]
-        short = self._short.pop(subject, [])
-        lanes = [heappop(short) for _ in range(int(min(most, len(short))))]
-        tasks, left_aside = _first(self._aside_for.pop(subject, {}), most)
-        if short:
-            self._short[subject] = short
+        lanes = self._let_on(subject, most, now_s)
+        aside = self._aside_for.pop(subject, {})
+        tasks, left_aside = _first(aside, max(_FEWEST, 2 * most))
         if left_aside:
             self._aside_for[subject] = left_aside
-        for since_s in (*(one.since_s for one in lanes), *tasks.values()):
+        for since_s in (*lanes.values(), *tasks.values()):
             waits.add(now_s - since_s)
-        self._went_on[subject] = [one.lane for one in lanes]
-        for one in lanes:
-            if turn := self._turns.get(one.lane):
-                turn.waits = None
-            one.lane.unblock(Why.BUDGET)
+        for lane in lanes:
+            lane.unblock(Why.BUDGET)
         for task_id in tasks:
             self._come_back(task_id)
-        return bool(short or left_aside)
+        queue = self._queues.get(subject)
+        return bool(left_aside) or (queue is not None and not queue.is_empty)
 
-    def _use(self, turn: _Turn, task: Task) -> None:
-        """Count a push; one whose quota is used up is behind all that wait."""
-        turn.used += 1
-        if turn.used >= task.quota:
-            turn.place, turn.used = next(self._places), 0
-
-    def _end_turns(self, subject: Subject) -> None:
-        """Forget the turns of those that went on and do not wait again: they had room enough."""
-        for lane in self._went_on.pop(subject, ()):
-            if (turn := self._turns.get(lane)) and turn.waits is None:
-                del self._turns[lane]
+    def _let_on(self, subject: Subject, most: float, now_s: float) -> dict[Lane, float]:
+        """Return the lanes that go on, and since when each has waited (monotonic s)."""
+        queue = self._queues.get(subject)
+        if queue is None:
+            return {}
+        if most < math.inf and subject.kind != "task":  # a task has one lane here
+            return queue.let_on(most, self._weights(), now_s)
+        del self._queues[subject]
+        return queue.let_all()
 
     def on_task(self, task: Task) -> None:
         """Let pushes go on whose task has moved or ended: they are taken care of in their turn."""
@@ -239,13 +239,15 @@ class BudgetGate(BaseOption):
         else:
             lane.give_back(job)
             lane.block(Why.BUDGET)
-            if (turn := self._turns.get(lane)) is None:
-                turn = self._turns[lane] = _Turn(next(self._places))
-            elif turn.waits == subject:
-                return
-            turn.waits = subject
-            one = _Short(turn.place, next(self._places), time.monotonic(), lane)
-            heappush(self._short.setdefault(subject, []), one)
+            self._queue_of(subject).wait(lane, job.task, time.monotonic())
+
+    def _queue_of(self, subject: Subject) -> RoomQueue:
+        queue = self._queues.get(subject)
+        if queue is None:
+            turns: Scheduler[Lane] = Scheduler()
+            AppQuotas(turns).on_limits(self._limits)
+            queue = self._queues[subject] = RoomQueue(turns)
+        return queue
 
     def _come_back(self, task_id: str) -> None:
         for job in self._aside.pop(task_id, ()):

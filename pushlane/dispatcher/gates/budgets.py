@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pushlane.backends.guard_ports import (
     Limiter,
@@ -34,6 +34,13 @@ _FIELDS = (*_AGAIN, "total", "total_cost", *_DAILY)
 """The limits of pushes. The last four are hard totals, which a push is counted in once."""
 
 
+class Missed(NamedTuple):
+    """What those that wait need: the least cost of a push, which counts in totals or not."""
+
+    cost: float
+    is_first: bool
+
+
 class SubjectBudget:
     """What a push of the subject has to have room in. Only limits that are set have a budget.
 
@@ -49,8 +56,7 @@ class SubjectBudget:
         self._places: PlaceBudget | None = None  # those in use are known when there is a cap again
         self.all: tuple[LeasedBudget, ...] = ()
         self.again: tuple[LeasedBudget, ...] = ()
-        self._short_of: float | None = None
-        self._short_of_totals = False
+        self._missed: Missed | None = None
         self._turn = 0
 
     def set_limit(self, limit: Limit, day: str) -> None:
@@ -74,35 +80,32 @@ class SubjectBudget:
         """Note that a push waits for these."""
         for part in parts:
             part.miss(cost)
-        if self._short_of is None:
-            self._short_of, self._short_of_totals = cost, is_first
-        else:
-            self._short_of = min(self._short_of, cost)
-            self._short_of_totals = self._short_of_totals and is_first
+        if self._missed is not None:
+            cost, is_first = min(self._missed.cost, cost), self._missed.is_first and is_first
+        self._missed = Missed(cost, is_first)
 
     def still_lacking(self, now_s: float) -> list[LeasedBudget]:
         """Return what is lacking to one that waits; it counts as missed again."""
-        cost = self._short_of
-        if cost is None:
+        if self._missed is None:
             return []
-        parts = self.lacking(cost, now_s, is_first=self._short_of_totals)
+        parts = self.lacking(self._missed.cost, now_s, is_first=self._missed.is_first)
         for part in parts:
-            part.miss(cost)
+            part.miss(self._missed.cost)
         return parts
 
     def room(self) -> float:
         """Return how many of those that wait have room, 0 if it is not known what they need."""
-        cost = self._short_of
-        if cost is None:
+        if self._missed is None:
             return 0.0
-        parts = self.all if self._short_of_totals else self.again
-        return min((part.room(cost) for part in parts), default=math.inf)
+        parts = self.all if self._missed.is_first else self.again
+        return min((part.room(self._missed.cost) for part in parts), default=math.inf)
 
-    def unmiss(self) -> None:
-        """Forget who waited: those that still do say so again."""
-        self._short_of = None
+    def unmiss(self) -> Missed | None:
+        """Forget who waits, and return what they need."""
+        missed, self._missed = self._missed, None
         for part in self.all:
             part.unmiss()
+        return missed
 
     def next_turn(self, count: int) -> int:
         """Return which of so many is first this time: each in its turn."""
@@ -146,18 +149,14 @@ class SubjectBudget:
 _OF_SINK = ("sink",)
 _EVERY = Subject("app", EVERY_APP)
 _LOOK_AGAIN_S = 2.0
-_FEWEST = 64
-"""So many that wait are let go at once, or twice as many as there is room for: some may have
-nothing to send any more.
-"""
 
 
 class RoomListener(Protocol):
     """A part of the dispatcher that waits for room in budgets."""
 
     def on_room(self, subject: Subject, most: float) -> bool:
-        """Hear that this subject may have room again, for so many at most: try, and wait again if
-        it has not. Return whether others still wait.
+        """Hear that this subject may have room again, for so many pushes: try, and wait again if it
+        has not. Return whether others still wait.
         """
 
 
@@ -219,6 +218,7 @@ class Budgets:
         self._by_kind: dict[str, dict[str, SubjectBudget]] = {}
         self._gone: dict[Subject, SubjectBudget] = {}
         self._waiting: dict[Subject, SubjectBudget] = {}
+        self._told: set[Subject] = set()
         self._look_again_s = 0.0
         self._day = ""
         self._limits_every_app = False
@@ -276,6 +276,17 @@ class Budgets:
         self.leasing.watch(parts)
         return Charge(cost, found, parts)
 
+    def wait(self, subject: Subject, cost: float, *, is_first: bool) -> None:
+        """Have a push wait for a subject whose room is for others first."""
+        budget = self._by_kind[subject.kind][subject.name]
+        budget.miss((), cost, is_first=is_first)
+        self._waiting[subject] = budget
+        self.leasing.tell_again(budget.all)
+
+    def tell(self, subject: Subject) -> None:
+        """Tell those that wait for a subject now what room it has, if it has any."""
+        self._release_with_room([self._waiting[subject]])
+
     def land(self, charge: Charge) -> None:
         """Hear that a push is no longer in flight."""
         charge.land()
@@ -307,15 +318,17 @@ class Budgets:
             self._release_with_room([one for one in charge.budgets if one.subject in self._waiting])
 
     def _tell(self) -> None:
-        """Tell who waits for what has room again. Now and then all, as some may not wait any more:
-        their tasks have ended.
+        """Tell who waits for what has room again. Now and then all, where nobody was told, as some
+        may not wait any more: their tasks have ended.
         """
         now_s = self._clock_s()
-        if self._turn_day() or now_s >= self._look_again_s:
-            self._look_again_s = now_s + _LOOK_AGAIN_S
+        if self._turn_day():
             self._release(dict.fromkeys(self._waiting, math.inf))
-        else:
-            self._release_with_room(list(self._waiting.values()))
+        self._release_with_room(list(self._waiting.values()))
+        if now_s >= self._look_again_s:
+            self._look_again_s = now_s + _LOOK_AGAIN_S
+            self._release(dict.fromkeys(self._waiting.keys() - self._told, math.inf))
+            self._told.clear()
 
     def _release_with_room(self, budgets: list[SubjectBudget]) -> None:
         now_s = self._clock_s()
@@ -324,7 +337,8 @@ class Budgets:
             if lacking := budget.still_lacking(now_s):
                 self.leasing.watch(lacking)
             else:
-                ready[budget.subject] = max(_FEWEST, 2 * budget.room())
+                ready[budget.subject] = budget.room()
+        self._told |= ready.keys()
         self._release(ready)
 
     def _release(self, most: Mapping[Subject, float]) -> None:
@@ -332,14 +346,16 @@ class Budgets:
         that is another one each time. Those for whom it was not are told at the next look.
         """
         budgets = [self._waiting.pop(subject) for subject in most]
-        for budget in budgets:
-            budget.unmiss()
-        for budget in budgets:
+        wanted = [budget.unmiss() for budget in budgets]
+        for budget, missed in zip(budgets, wanted, strict=True):
             subject = budget.subject
             at = budget.next_turn(len(self._listeners))
             listeners = self._listeners[at:] + self._listeners[:at]
             left = [one.on_room(subject, most[subject]) for one in listeners]
             if any(left):
+                if missed is not None:
+                    parts = budget.all if missed.is_first else budget.again
+                    budget.miss(parts, missed.cost, is_first=missed.is_first)
                 self._waiting[subject] = budget
                 self.leasing.tell_again(budget.all)
 
