@@ -208,8 +208,8 @@ class Counts(Protocol):
     def answered(self, took_s: float) -> None:
         """Count one call of the sink."""
 
-    def freed(self, slots: int, held_s: float) -> None:
-        """Count slots that are free again, and for how many seconds they were held together."""
+    def freed(self, outcomes: Sequence[Any], held_s: float) -> None:
+        """Count slots that are free again, by their answers, each of which took so long."""
 
     def count_waits(self, jobs: Sequence[Any], at_ms: int) -> None:
         """Count for how long pushes had waited that were tried for the first time."""

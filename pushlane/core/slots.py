@@ -245,16 +245,15 @@ class Slots:
     def _let_go(self, batches: Sequence[Batch]) -> None:
         """Free the slots of batches that have landed, or went nowhere."""
         now_s = time.monotonic()
-        slots, held_s = 0, 0.0
+        slots = 0
         for batch in batches:
             for watcher in self._watchers:
                 watcher.landed(batch, now_s)
             slots += len(batch.jobs)
-            held_s += (now_s - batch.since_s) * len(batch.jobs)
+            self._counts.freed(batch.outcomes, now_s - batch.since_s)
             for level, count in batch.levels.items():
                 self._lanes.turns.slots_freed(level, count)
         self._free += slots
-        self._counts.freed(slots, held_s)
         self._freed.set()
         self._lanes.wake()
 

@@ -328,7 +328,7 @@ class TaskStatuses:
         is_receiving: bool = False,
         moved_to: Sequence[str] = (),
     ) -> TaskStatus:
-        """Return how a task stands: what its pushes died of is told first.
+        """Return how a task stands: what its pushes died of is told first, unless it is paused.
 
         `put_off` is what was noted of pushes that wait, `died_of` counts dead ones by reason. All
         that is left has `moved_to` these sinks behind its first, if there are any.
@@ -336,9 +336,8 @@ class TaskStatuses:
         stands = self._stands(task, progress, put_off, moved_to, is_stalled=is_stalled)
         if is_receiving and stands.state in (State.SUBMITTED, State.RUNNING):
             stands = TaskStatus(RECEIVING, stands.reason or _lines_text(task))
-        is_told = task.stopped and task.state is State.PAUSED
         is_done = task.state is State.DONE
-        if not progress.dead or is_told:
+        if not progress.dead or task.state is State.PAUSED:  # it would seem to be why
             return stands
         deaths = short_deaths_text(progress, died_of, has_ended=is_done)
         if not deaths:

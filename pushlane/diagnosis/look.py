@@ -31,8 +31,10 @@ from pushlane.diagnosis.situation import (
     due_text,
     ends_in_s,
     not_before,
+    share_in,
     unforeseen,
 )
+from pushlane.diagnosis.slowing import expiring
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import Limit, Subject, readable_limits
 from pushlane.model.load import SinkLoad, Standing, spent_of, subjects_of
@@ -95,6 +97,8 @@ def diagnose(now: Situation) -> Diagnosis:
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
     share = None if waits else now.entitled_share
     eta_s, eta_note = _end(now, found)
+    if late := expiring(now, found, eta_s):
+        found = [late, *found]
     return Diagnosis(
         task,
         found,
@@ -544,11 +548,11 @@ async def predict(
 def _predicted(now: Situation) -> SinkPrediction:
     """Return how the task would fare. Pure."""
     load, task = now.load, now.task
-    per_s = load.per_s(but=task.id)
+    per_s = load.per_s(but=task.id, settled=True)
     found = causes(now)
     expected = expected_end(now, found, per_s)
     begins = replace(now, now_ms=max(now.now_ms, task.not_before_ms))
-    share = begins.entitled_share
+    share = share_in(begins.load, task, per_s)
     return SinkPrediction(
         task.chain[0], task.total or 0, found, share, per_s, expected, now.waits, now.unread_limits
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pushlane.core.task import Level, Task
+from pushlane.core.task import Level, State, Task
 from pushlane.diagnosis.fluid import Flow, flow
 from pushlane.diagnosis.situation import quiet_from, waits_by_push
 from pushlane.model.load import SinkLoad, Standing
@@ -31,6 +31,7 @@ class EndMoved(NamedTuple):
     """A task's end in seconds from now, before and after; None where it has none, as while paused.
 
     An end that nobody can tell is in neither. A task that `is_new` has none before, and moves not.
+    `task` is as it is after the change.
     """
 
     task: Task
@@ -39,9 +40,12 @@ class EndMoved(NamedTuple):
     is_new: bool = False
 
     def misses(self, now_ms: int) -> tuple[bool, bool]:
-        """Tell whether it is through only after its expiry, before and after the change."""
+        """Tell whether it is through only after its expiry, before and after the change.
+
+        One that the change ends misses nothing by it.
+        """
         expires_ms = self.task.expires_at_ms
-        if not expires_ms:
+        if not expires_ms or self.task.state.is_terminal:
             return False, False
         by_s = (expires_ms - now_ms) / 1000
         before, after = (end_s is None or end_s > by_s for end_s in (self.before_s, self.after_s))
@@ -54,6 +58,11 @@ class EndMoved(NamedTuple):
         if self.before_s is None or self.after_s is None:
             return self.before_s is not self.after_s
         return abs(self.after_s - self.before_s) > _SAME_S
+
+    @property
+    def is_stopped(self) -> bool:
+        """True when the change itself ends or pauses it."""
+        return self.task.state is not State.RUNNING
 
     @property
     def later_s(self) -> float:
@@ -106,31 +115,32 @@ def compare(
     """
     now = replace(before, standings=_active(before, standings))
     then = change(replace(before, standings=[*standings, *new] if new else standings))
+    tasks = {one.task.id: one.task for one in then.standings}  # with those that it stops
     then = replace(then, standings=_active(then, then.standings))
     told = {one.task.id: one for one in (*standings, *new) if _is_told(one)}
-    per_s = now.per_s()
+    pace_per_s = now.pace_per_s(settled=True)
+    per_s, then_per_s = now.limited_per_s(pace_per_s), then.limited_per_s(pace_per_s)
     name = before.sink.name
     if name not in flows or flows[name][0] != before:
-        flows[name] = before, _flow(now, told)
-    first, second = flows[name][1], _flow(then, told)
-    tasks = {one.task.id: one.task for one in then.standings}
+        flows[name] = before, _flow(now, told, per_s)
+    first, second = flows[name][1], _flow(then, told, then_per_s)
     goes = [*dict.fromkeys(one.task.id for load in (now, then) for one in load.standings)]
     ends, come = [], {one.task.id for one in new}
     for task_id in goes if per_s is not None else ():
         if task_id in told:
             a, b = first.ends.get(task_id), second.ends.get(task_id)
-            task = tasks.get(task_id, told[task_id].task)
+            task = tasks[task_id]
             last_s = max(a.ends_in_s if a else 0.0, b.ends_in_s if b else 0.0)
             if not (task.quiet and quiet_from(task, before.now_ms, last_s)):
                 two = a and a.ends_in_s, b and b.ends_in_s
                 ends.append(EndMoved(task, *two, is_new=task_id in come))
-    parts = _parts(name, _of(now, first), _of(then, second))
+    parts = _parts(name, _of(first, per_s), _of(second, then_per_s))
     return Moved(name, per_s, ends, parts, len(goes) - len(ends))
 
 
-def _flow(load: SinkLoad, told: Collection[str]) -> Flow:
+def _flow(load: SinkLoad, told: Collection[str], per_s: float | None) -> Flow:
     """Return ends and rates; of a sink of which nothing is known the rates are parts."""
-    return flow(load, told, load.per_s() or 1.0)
+    return flow(load, told, per_s or 1.0)
 
 
 def _active(load: SinkLoad, standings: Sequence[Standing]) -> list[Standing]:
@@ -143,10 +153,9 @@ def _is_told(one: Standing) -> bool:
     return is_whole and not waits_by_push(one.task)
 
 
-def _of(load: SinkLoad, flow: Flow) -> Parts:
+def _of(flow: Flow, per_s: float | None) -> Parts:
     """Return the part of the sink that each app gets at a level."""
-    per_s = load.per_s() or 1.0
-    return {name: rate / per_s for name, rate in flow.rates.items()}
+    return {name: rate / (per_s or 1.0) for name, rate in flow.rates.items()}
 
 
 def _parts(sink: str, before: Parts, after: Parts) -> list[PartMoved]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from pushlane.backends.ports import Delayed
 from pushlane.core.endings import WaitReason
-from pushlane.core.task import Progress, Task, Weights
+from pushlane.core.task import Progress, State, Task, Weights
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.limits import Limits, Subject
 from pushlane.model.load import (
@@ -187,7 +187,7 @@ class Situation:
         What others may not take by their limits is shared by those that may. None while it has
         nothing to send, or may not.
         """
-        return share_in(self.load, self.task)
+        return share_in(self.load, self.task, self.load.per_s())
 
     @cached_property
     def load(self) -> SinkLoad:
@@ -215,12 +215,14 @@ class Situation:
         )
 
 
-def share_in(load: SinkLoad, task: Task) -> float | None:
-    """Return the part of a load's sink that a task of it is entitled to; None while it has none."""
+def share_in(load: SinkLoad, task: Task, per_s: float | None) -> float | None:
+    """Return the part of a load's sink that a task of it is entitled to; None while it has none.
+
+    The sink takes `per_s` in all, None when nobody knows.
+    """
     going = load.going
     if task.id not in {one.task.id for one in going}:
         return None
-    per_s = load.sink.capacity_per_s
     if not per_s:
         return entitled_shares(load, going).get(task.lane)
     return entitled_rates(load, going, per_s)[task.lane] / per_s
@@ -286,7 +288,10 @@ def short_deaths_text(
 def with_deaths(
     task: Task, progress: Progress, died_of: Mapping[str, int], found: list[Cause]
 ) -> list[Cause]:
-    """Return the causes with what died of a task that goes on: first if it matters, else last."""
+    """Return the causes with what died of a task that goes on: first if it matters, else last.
+
+    It is last, too, of one that was not paused for it.
+    """
     if not progress.dead or task.state.is_terminal:
         return found
     do = (
@@ -294,7 +299,8 @@ def with_deaths(
         f"pushlane dead retry --task {task.id}"
     )
     cause = Cause("deaths", deaths_text(progress, died_of), do)
-    return [cause, *found] if matter(progress, died_of) else [*found, cause]
+    is_first = matter(progress, died_of) and (task.state is not State.PAUSED or task.stopped)
+    return [cause, *found] if is_first else [*found, cause]
 
 
 _WHAT: dict[str, tuple[str, str]] = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from msgspec.structs import replace as with_fields
 
 from pushlane.core.task import Level
+from pushlane.diagnosis.expiring import expiring_text
 from pushlane.diagnosis.fluid import forecast
 from pushlane.diagnosis.situation import Cause, Situation, share_in
 from pushlane.model.limits import Limit, Subject
@@ -23,9 +24,10 @@ _ENDLESS = 10**9
 def share_without_own_limits(now: Situation) -> float | None:
     """Return what its entitled share would be if the task and its app had no rate or places set."""
     load, unlimited = now.load, {"rate_per_s": math.inf, "in_flight": _ENDLESS}
+    capacity = load.sink.capacity_per_s
     own = (Subject("task", now.task.id), Subject("app", now.task.app))
     freed = {one: with_fields(load.limits.get(one, Limit()), **unlimited) for one in own}
-    return share_in(replace(load, limits={**load.limits, **freed}), now.task)
+    return share_in(replace(load, limits={**load.limits, **freed}), now.task, capacity)
 
 
 _MOST_MORE = 64
@@ -106,8 +108,8 @@ def _slots(now: Situation) -> Iterator[Cause]:
     if now.has_moved_on or not sink.is_full or not sink.capacity_per_s:
         return
     lacking = _processes_lacking(now)
-    more = "1 more process" if lacking == 1 else f"{lacking} more processes"
-    do = f"{more}, to be through before it expires" if lacking else _MORE_SLOTS
+    more = f"{_more_processes(lacking)}, to be through before it expires"
+    do = more if lacking else _MORE_SLOTS
     detail = (
         f"{sink.in_flight:,} of {sink.slots:,} slots of sink {sink.name} are busy: {sink.slots:,} "
         f"slots x 1/{sink.delivery_s:.3g} s a delivery = {sink.capacity_per_s:,.0f} pushes/s"
@@ -132,6 +134,29 @@ def _processes_lacking(now: Situation) -> int:
 
     lacking = bisect_left(range(_MOST_MORE), True, key=is_enough)
     return lacking if lacking < _MOST_MORE else 0
+
+
+def expiring(now: Situation, found: Sequence[Cause], ends_in_s: float | None) -> Cause | None:
+    """Return that the task expires before it is through, with what would let more of it go.
+
+    `found` are the causes without it; None where it is through in time, or nobody can tell.
+    """
+    task = now.task
+    ends_ms = None if ends_in_s is None else now.now_ms + 1000 * ends_in_s
+    detail = expiring_text(task, now.left, ends_ms, now.now_ms)
+    if detail is None:
+        return None
+    ways = [cause.do for cause in found if cause.name == "limit"]
+    if not ways:
+        lacking = _processes_lacking(now)
+        more = f"{_more_processes(lacking)}, or " if lacking else ""
+        ways = [more + _more_share(now)]
+    do = f"{ways[0]}; or a later expiry: pushlane reschedule {task.id} --expires TIME"
+    return Cause("expiry", detail, do)
+
+
+def _more_processes(count: int) -> str:
+    return "1 more process" if count == 1 else f"{count} more processes"
 
 
 def _pool_lane(now: Situation) -> Iterator[Cause]:

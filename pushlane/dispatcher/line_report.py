@@ -58,7 +58,8 @@ class _Counted(NamedTuple):
 class RecentRates:
     """Rates and mean times of the last seconds, from what `Stats` has counted since the start.
 
-    The mean time of a sink that had nothing to deliver is that since the start.
+    The mean time is over answers that tell the sink's pace, which a refused connection does not.
+    Of a sink that gave none lately it is that since the start.
     """
 
     def __init__(self, stats: Stats, clock_s: Callable[[], float] = time.monotonic) -> None:

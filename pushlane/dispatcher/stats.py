@@ -24,7 +24,7 @@ from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.intake import STALE_S
 from pushlane.core.lane import Job
 from pushlane.core.ports import Delivery
-from pushlane.core.push import EXPIRED, Kind, Outcome, Push, Scope
+from pushlane.core.push import DELIVERED, EXPIRED, Kind, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.model.due import eligible_ms
 from pushlane.model.limits import KINDS
@@ -45,6 +45,16 @@ _OURS = re.compile(r"processor (?:raised [A-Za-z_]\w{0,50}|returned False)(?!\w)
 _SHORT = 4  # such a value may be a part of any word or number
 _LEAST = 6  # of content: what is shorter tells nothing, and may be a word of the reason
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what nobody escapes
+
+
+def _tells_pace(outcome: Outcome) -> bool:
+    """Tell whether how long an answer took says what the sink can take.
+
+    A failure that may be the sink's own, as a refused connection, comes at once and does not. One
+    for want of time held its slot for all of that.
+    """
+    is_own = outcome.kind is not Kind.RETRY or outcome.scope in (Scope.PUSH, Scope.RECIPIENT)
+    return is_own or outcome.is_silent
 
 
 def without_values(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -178,9 +188,10 @@ class ReceiptLoss(StrEnum):
 class Stats:
     """Counts of one line since it started.
 
-    `held_s` adds up for how long each of the `released` pushes has held its slot. Of very many apps
-    the first are counted. `hosts_code` says that the sink's reasons are somebody's own words.
-    `dead` counts dead pushes as metrics tell them apart, `died_of` by class, as logs do.
+    `held_s` adds up for how long each of the `released` pushes has held its slot: those whose
+    answer tells the sink's pace. Of very many apps the first are counted. `hosts_code` says that
+    the sink's reasons are somebody's own words. `dead` counts dead pushes as metrics tell them
+    apart, `died_of` by class, as logs do.
     """
 
     def __init__(self, *, hosts_code: bool = False) -> None:
@@ -248,10 +259,13 @@ class Stats:
         """Count one call of the sink."""
         self.delivery.add(took_s)
 
-    def freed(self, slots: int, held_s: float) -> None:
-        """Count slots that are free again, and for how many seconds they were held together."""
-        self.released += slots
-        self.held_s += held_s
+    def freed(self, outcomes: Sequence[Outcome], held_s: float) -> None:
+        """Count answers that tell the pace of the sink, and the seconds that these took."""
+        told = len(outcomes)
+        if outcomes.count(DELIVERED) < told:  # else, as nearly always, each tells it
+            told = sum(map(_tells_pace, outcomes))
+        self.released += told
+        self.held_s += held_s * told
 
     def waited_since(self, job: Job) -> int:
         """Return since when (Unix ms) a push could go: what was asked for is no delay."""

@@ -27,6 +27,7 @@ from pushlane.model.times import parse_quiet, quiet_until_ms, zone_or_utc
 TOTALS = ("total", "total_cost", "a_day", "cost_a_day")
 _FULL = 0.9
 _ROUNDING = 1e-6
+_MEASURED_MS = 15_000  # rates are of 10 s, and said every 5 s
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -205,24 +206,46 @@ class SinkLoad:
         own = (self.most_per_s("task", task.id), self.most_per_s("app", task.app))
         return min(own) < math.inf
 
-    def per_s(self, but: str = "") -> float | None:
+    def per_s(self, but: str = "", *, settled: bool = False) -> float | None:
         """Return how many pushes a second the sink takes while there is enough to send.
 
-        That is what its slots can take; but what it delivers, if a task (`but` not the one of this
-        id) has more to send and slots are free all the same. None when nothing is known.
+        None when nothing is known. See `pace_per_s` for `but` and `settled`.
         """
-        is_busy = any(
-            one.task.id != but
-            and not self.is_limited(one.task)
-            and one.starts_at_ms(self.now_ms) <= self.now_ms
-            for one in self.standings
-        )
-        by_slots = self.sink.capacity_per_s
-        is_idle = not is_busy or self.sink.is_full
-        expected = by_slots if is_idle or not self.sink.per_s else self.sink.per_s
-        if expected is None:
+        return self.limited_per_s(self.pace_per_s(but, settled=settled))
+
+    def limited_per_s(self, pace_per_s: float | None) -> float | None:
+        """Return how many pushes a second a sink of this pace takes, with a limit of its own."""
+        if pace_per_s is None:
             return None
-        return min(expected, self.most_per_s("sink", self.sink.name))
+        return min(pace_per_s, self.most_per_s("sink", self.sink.name))
+
+    def pace_per_s(self, but: str = "", *, settled: bool = False) -> float | None:
+        """Return the same as if the sink had no limit of its own.
+
+        That is what its slots can take; but what it delivers, if a task (`but` not the one of this
+        id) has more to send and slots are free all the same: as where the dispatcher is the slower
+        one. With `settled` it must have had that for as long as the rate was measured.
+
+        Only a load as it is tells it: what is delivered says nothing of a load that a change makes.
+        """
+        if self.sink.per_s and not self.sink.is_full and not self._is_held_by_own_limit():
+            by_ms = self.now_ms - _MEASURED_MS if settled else self.now_ms
+            if any(one.task.id != but and self._has_had_more(one, by_ms) for one in self.standings):
+                return self.sink.per_s
+        return self.sink.capacity_per_s
+
+    def _has_had_more(self, one: Standing, by_ms: int) -> bool:
+        """Return whether a task could send more than it does, since then (Unix ms) at the latest.
+
+        One that a limit may hold back could not.
+        """
+        is_there = by_ms >= self.now_ms or one.task.created_at_ms <= by_ms
+        may_go = all(one.starts_at_ms(at_ms) <= at_ms for at_ms in (by_ms, self.now_ms))
+        return is_there and may_go and not self.is_limited(one.task)
+
+    def _is_held_by_own_limit(self) -> bool:
+        """Return whether the sink delivers about as much as its own limit lets go."""
+        return self.sink.per_s >= _FULL * self.most_per_s("sink", self.sink.name)
 
 
 def subjects_of(task: Task, sink: str = "") -> list[Subject]:

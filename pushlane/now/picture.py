@@ -51,7 +51,7 @@ class SinkPicture:
     """A sink, with the load by which it is shared, and all tasks there, paused ones too.
 
     `heads` are those that may go now, one of each lane, and `rates` what each lane is entitled to:
-    nothing is known where `per_s`, what the sink takes, is not known either.
+    nothing is known where `per_s`, what the sink takes, is not known either, as while it rests.
     """
 
     load: SinkLoad
@@ -175,7 +175,7 @@ def _sink(load: SinkLoad, standings: Sequence[Standing], before: SinkPicture | N
     if load.spent:
         active = [one for one in active if not load.spent_totals(one.task)]
     load = replace(load, standings=active)
-    per_s = load.per_s()
+    per_s = None if load.sink.rests else load.per_s()
     if not per_s:
         return SinkPicture(load, standings, per_s)
     heads = [some[0] for some in shared_by_lane(load.going).values()]

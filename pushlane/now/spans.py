@@ -17,6 +17,9 @@ WATCHED_MS = 30_000
 MOST = 500
 """So many that are over are kept, and so many that still hold."""
 
+_SAME_MS = 600_000
+"""What held before so long a time without a look, and does after it, counts as one."""
+
 _AWAY_MS = 5_000  # what is there again by then was never gone
 
 
@@ -46,12 +49,13 @@ class Spans:
 
     def take(self, holds: Sequence[Held], at_ms: int) -> None:
         """Note what holds tasks at a look."""
-        is_watched = at_ms - self._looked_ms < WATCHED_MS
+        away_ms = at_ms - self._looked_ms
+        is_watched = away_ms < WATCHED_MS
         if not is_watched:
-            self._over.extend(
-                replace(one, is_open=False, may_end_later=True) for one in self._open.values()
-            )
-            self._open = {}
+            still = {one.key for one in holds} if away_ms < _SAME_MS else set()
+            for key in [key for key in self._open if key not in still]:
+                gone = self._open.pop(key)
+                self._over.append(replace(gone, is_open=False, may_end_later=True))
         self._looked_ms = at_ms
         for one in holds:
             known = self._open.get(one.key)

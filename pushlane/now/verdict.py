@@ -9,11 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from shlex import quote
 
 from msgspec.structs import replace as with_fields
 
 from pushlane.core.task import State
+from pushlane.diagnosis.expiring import expiring_text
 from pushlane.diagnosis.overview import binding_limits
 from pushlane.diagnosis.preview import EndMoved, Flows, compare
 from pushlane.diagnosis.situation import resting_since
@@ -22,7 +24,7 @@ from pushlane.model.states import FAILING, STALLED
 from pushlane.model.task_changes import PAUSED_AT_SUBMIT
 from pushlane.now.picture import Picture, SinkPicture, TaskPicture
 
-UNSERVED, RESTS, LIMITED, SPENT = "unserved", "rests", "limited", "spent"
+UNSERVED, RESTS, LIMITED, SPENT, LATE = "unserved", "rests", "limited", "spent", "late"
 _MOST_OF_A_KIND, _SHOWN_OF_A_KIND = 100, 5
 _LITTLE = 0.8
 _ENOUGH = 40.0  # pushes that were due while they were counted
@@ -69,7 +71,7 @@ class Verdict:
 def held(now: Picture, tasks: Sequence[TaskPicture]) -> list[Held]:
     """Return what holds any of these tasks, what holds most of them first.
 
-    Of tasks that are stalled, fail or are paused, it has a hundred each.
+    Of tasks that expire too early, are stalled, fail or are paused, it has a hundred each.
     """
     sinks = {one.sink for one in tasks}
     seen = [one for one in now.sinks if one.name in sinks]
@@ -78,7 +80,8 @@ def held(now: Picture, tasks: Sequence[TaskPicture]) -> list[Held]:
     for one in tasks:
         if one.status.state in states:
             states[one.status.state].append(one)
-    return [*found.values(), *(one for some in states.values() for one in _tasks(some))]
+    held_tasks = (one for some in states.values() for one in _tasks(some))
+    return [*found.values(), *islice(_late(tasks, now.at_ms), _MOST_OF_A_KIND), *held_tasks]
 
 
 def to_show(holds: Sequence[Held]) -> list[Held]:
@@ -86,7 +89,7 @@ def to_show(holds: Sequence[Held]) -> list[Held]:
     counts: Counter[str] = Counter()
     found = []
     for one in holds:
-        counts[one.kind] += one.kind in (STALLED, FAILING, State.PAUSED)
+        counts[one.kind] += one.kind in (LATE, STALLED, FAILING, State.PAUSED)
         if counts[one.kind] <= _SHOWN_OF_A_KIND:
             found.append(one)
     return found
@@ -135,10 +138,21 @@ def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Itera
                 yield Held(LIMITED, name, why, command, 0, subject, sink.name, app=app)
 
 
+def _late(tasks: Sequence[TaskPicture], at_ms: int) -> Iterator[Held]:
+    """Yield the tasks that expire before they are through."""
+    for one in tasks:
+        if one.task.expires_at_ms:
+            text = expiring_text(one.task, one.left, one.ends_at_ms, at_ms)
+            if text is not None:
+                name, command = f"task/{one.task.id}", f"pushlane why {one.task.id}"
+                reason = "late: it expires before its end"
+                yield Held(LATE, name, f"late: {text}", command, app=one.task.app, reason=reason)
+
+
 def _tasks(tasks: Sequence[TaskPicture]) -> Iterator[Held]:
     for one in tasks[:_MOST_OF_A_KIND]:
         task, reason = one.task, one.status.reason
-        why = f"{one.status.state}: {reason}" if reason else one.status.state
+        why = f"{one.status.state}: {reason}" if reason else str(one.status.state)
         paused = one.status.state == State.PAUSED
         command = f"pushlane {'resume' if paused else 'why'} {task.id}"
         since_ms = task.stalled_at_ms
@@ -162,7 +176,7 @@ def verdict(now: Picture, tasks: Sequence[TaskPicture], holds: Sequence[Held]) -
     if first is not None:
         return Verdict(_said(first, running, tasks), first.command, first)
     if not running:
-        return Verdict("Nothing waits: no task runs.")
+        return _none_runs(tasks)
     for each in running:
         got, due = each.observed_per_s, each.entitled_per_s or 0.0
         is_sure = due * each.counted_s >= _ENOUGH and (each.left or 0) > due
@@ -170,6 +184,19 @@ def verdict(now: Picture, tasks: Sequence[TaskPicture], holds: Sequence[Held]) -
             text = f"{_named(each)} gets {got:,.3g}/s of its fair share of {due:,.3g}/s."
             return Verdict(text, f"pushlane why {each.task.id}")
     return Verdict(_all_well(running, now.at_ms))
+
+
+def _none_runs(tasks: Sequence[TaskPicture]) -> Verdict:
+    """Say what paused tasks hold, of tasks none of which runs."""
+    paused = [one for one in tasks if one.task.state is State.PAUSED]
+    left = sum(one.left or 0 for one in paused)
+    least = "at least " if any(one.left is None for one in paused) else ""
+    if not (left or least):
+        return Verdict("Nothing waits: no task runs.")
+    are = "1 is" if len(paused) == 1 else f"{len(paused):,} are"
+    pushes = "1 push" if left == 1 else f"{left:,} pushes"
+    text = f"No task runs: {are} paused, with {least}{pushes} left."
+    return Verdict(text, "pushlane tasks --state paused")
 
 
 def _said(one: Held, running: Sequence[TaskPicture], tasks: Sequence[TaskPicture]) -> str:

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from pushlane.core.errors import BadInput
-from pushlane.core.task import TERMINAL_STATES, Level, State, Task, now_ms
-from pushlane.model.states import STATES
+from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Level, State, Task, now_ms
+from pushlane.model.states import SHOWN_STATES, STALLED, STATES
 from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.paging import AtMost, Cursor, cut, place_of
 from pushlane.operations.session import Session
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from pushlane.diagnosis.pace import Pace
     from pushlane.now.picture import Picture, TaskPicture
     from pushlane.now.view import View
+
+SHOWN_UNFINISHED = frozenset({*ACTIVE_STATES, *SHOWN_STATES})
+"""All that a task which is not finished may be shown as."""
+SHOWN_PAUSED = frozenset({State.PAUSED, STALLED})
+"""What one may be shown as that is paused."""
 
 _MOST_ASKED = 1_000
 _MANY = 5_000

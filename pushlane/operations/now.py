@@ -95,9 +95,10 @@ class HeldView(msgspec.Struct, frozen=True):
     """What keeps tasks from what they would get; `command` mends it, or shows more of it.
 
     `what` is like `sink/NAME`, `app/NAME` or `task/ID`; empty for all. `kind` is `unserved`,
-    `rests`, `limited` (a rate), `spent` (a total), or how a task stands. `since_ms` (Unix ms) is
-    absent where nobody knows. With `may_begin_sooner` this server has seen it from then on, and
-    did not look before. `sink` is where a limit of an app or a task holds.
+    `rests`, `limited` (a rate), `spent` (a total), `late` (a task expires before its end), or how a
+    task stands. `since_ms` (Unix ms) is absent where nobody knows. With `may_begin_sooner` this
+    server has seen it from then on, and did not look before. `sink` is where a limit of an app or a
+    task holds.
     """
 
     what: str

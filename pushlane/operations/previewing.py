@@ -90,8 +90,8 @@ _OF_TASKS = (SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTas
 class EndView(msgspec.Struct, frozen=True, kw_only=True):
     """When a task ends before and after, in Unix ms; absent where it does not, as while paused.
 
-    One that would be made is `new`, unless it has an id, and comes first; it is counted as neither
-    later nor sooner.
+    One that would be made is `new`, unless it has an id, and comes first. Neither it nor one that
+    the change itself ends or pauses is counted as later or sooner.
     `expiry` is absent where it has none or keeps it as before; else it is `missed`, `kept` (it was
     missed before) or `still missed`.
     """
@@ -526,8 +526,11 @@ def _shown(ends: Sequence[EndMoved], at_ms: int) -> list[EndMoved]:
 
 
 def _counted(ends: Sequence[EndMoved], at_ms: int) -> tuple[int, int, int, int]:
-    """Count the tasks that end later, sooner, now miss their expiry, and now keep it."""
-    moved = [one for one in ends if one.is_moved]
+    """Count the tasks that end later, sooner, now miss their expiry, and now keep it.
+
+    One that the change itself ends or pauses ends neither later nor sooner.
+    """
+    moved = [one for one in ends if one.is_moved and not one.is_stopped]
     expiries = [_expiry(one, at_ms) for one in ends]
     later = sum(one.later_s > 0 for one in moved)
     return later, len(moved) - later, expiries.count("missed"), expiries.count("kept")

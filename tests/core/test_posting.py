@@ -21,7 +21,7 @@ from pushlane.core.endings import Ending
 from pushlane.core.lane import Job, Lane
 from pushlane.core.lanes import Lanes
 from pushlane.core.ports import Delivery
-from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.core.settle import Settler
 from pushlane.core.slots import Slots
 from pushlane.core.task import DeliveryMode, Level, Task
@@ -128,13 +128,14 @@ class House:
         turns: Scheduler[Lane] = Scheduler(slots=SLOTS)
         self.lanes = Lanes(turns, lambda: self.now_s)
         self.lane = self.lanes.add("task-t", Level.HIGH)
+        self.stats = stats
         ended: Any = self.ended
         self.settler = Settler("webhook", ended, ended, stats, lambda _: 0.0, lambda *_: None)
         self.breaker = Breaker(SLOTS, 86_400.0)
         self.outage = Outage(self.breaker, self.settler, stats, clock_s=lambda: self.now_s)
         self.shares = Shares(turns, SLOTS)
         nothing: Any = self.charges
-        self.gate = BudgetGate("webhook", 1.0, nothing, nothing, stats)
+        self.gate = BudgetGate("webhook", 1.0, nothing, nothing, stats, turns.weights)
         self.open: Any = CheckedSink(self.sink)
         watchers = [self.shares, self.gate]
         self.slots = Slots(self.open, SLOTS, self.settler, self.outage, watchers, stats, self.lanes)
@@ -297,6 +298,33 @@ async def test_what_is_answered_in_one_turn_lands_together() -> None:
 
     assert landings == [3, 2]
     assert house.ended.seqs == dict.fromkeys(range(1, 6), 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "released"),
+    [
+        (DELIVERED, 1),
+        (Outcome.gone("HTTP 410"), 1),
+        (Outcome.throttled("HTTP 429", scope=Scope.RECIPIENT), 1),
+        (Outcome(Kind.RETRY, "no answer", arrival=Arrival.UNKNOWN, is_silent=True), 1),
+        (Outcome.throttled("no connection to the webhook"), 0),
+        (Outcome.retry("HTTP 503"), 0),
+        (Outcome.refused("HTTP 401"), 0),
+    ],
+)
+async def test_the_pace_of_a_sink_is_that_of_answers_that_are_not_its_failure(
+    outcome: Outcome, released: int
+) -> None:
+    house = House()
+    house.launch(1)
+    [(answered, token, _)] = answers(house)
+    [batch] = house.slots._posted
+    batch.since_s -= 5.0
+    answered(token, outcome)
+    await turn()
+
+    assert house.stats.released == released
+    assert house.stats.held_s == pytest.approx(5.0 * released, abs=0.5)
 
 
 async def test_pushes_of_two_permits_are_told_to_the_breaker_each_by_its_own() -> None:

@@ -76,6 +76,17 @@ def test_a_paused_task_says_why_and_how_it_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stopped", "named"), [(False, ["paused", "deaths"]), (True, ["deaths", "paused"])]
+)
+def test_what_died_comes_before_a_pause_only_if_that_is_why(
+    stopped: bool, named: list[str]
+) -> None:
+    paused = task_of(state=State.PAUSED, stopped=stopped)
+
+    assert names(situation_of(paused, progress=Progress("t", dead=457))) == named
+
+
+@pytest.mark.parametrize(
     ("fields", "do"),
     [
         ({"key": "k"}, "same --key"),
@@ -300,6 +311,47 @@ def test_a_task_that_is_through_in_time_needs_no_process() -> None:
     assert cause.do == "more --slots, or more processes"
 
 
+def test_a_task_that_expires_before_its_end_says_so_with_what_would_help() -> None:
+    """It has half of 100/s, so 500 of its 1,000 pushes in the 10 s that are left."""
+    due = task_of(level=Level.LOW, expires_at_ms=NOW_MS + 10_000)
+    beside = Standing(task_of("o", Level.LOW, app="other"), 5_000)
+    situation = situation_of(due, 0, beside, processes=[process_of(busy_sink(100))])
+
+    found = diagnose(situation)
+
+    assert found.eta_s == 20
+    assert [cause.name for cause in found.causes] == ["expiry", "slots_full", "sharing"]
+    assert found.causes[0].detail == (
+        "it expires at 14:13:30 UTC, before its end at 14:13:40 UTC: about 500 pushes will expire"
+    )
+    assert found.causes[0].do == (
+        "1 more process, or pushlane quota --app default 2, or pushlane promote t, or more slots; "
+        "or a later expiry: pushlane reschedule t --expires TIME"
+    )
+
+
+def test_a_task_that_a_limit_keeps_from_its_end_in_time_says_which() -> None:
+    due = task_of(expires_at_ms=NOW_MS + 10_000)
+    limits = {Subject("task", "t"): Limit(rate_per_s=20)}
+    situation = situation_of(due, processes=[process_of(busy_sink(100))], limits=limits)
+
+    first, second, *_ = diagnose(situation).causes
+
+    assert (first.name, second.name) == ("expiry", "limit")
+    assert "about 800 pushes will expire" in first.detail
+    assert first.do.startswith("pushlane limit task/t --rate N/s, or none; or a later expiry: ")
+
+
+@pytest.mark.parametrize("expires_in_ms", [0, -1_000, 9_900, 60_000])
+def test_a_task_that_expires_later_or_has_is_through_in_time(expires_in_ms: int) -> None:
+    expires_ms = NOW_MS + expires_in_ms if expires_in_ms else 0
+    situation = situation_of(
+        task_of(expires_at_ms=expires_ms), processes=[process_of(busy_sink(100))]
+    )
+
+    assert "expiry" not in [cause.name for cause in diagnose(situation).causes]
+
+
 def test_older_tasks_of_its_pool_lane_are_counted() -> None:
     mine = task_of("b", Level.LOW, lane=POOL_LANE, created_at_ms=2)
     older = Standing(task_of("a", Level.LOW, lane=POOL_LANE, created_at_ms=1), 700)
@@ -368,6 +420,17 @@ def test_others_that_are_limited_leave_what_they_may_not_take() -> None:
 
     assert found.entitled_share == pytest.approx(0.95)
     assert [(cause.name, cause.do) for cause in found.causes] == [("sharing", "more slots")]
+
+
+def test_a_share_is_of_what_the_sink_takes() -> None:
+    """It delivers 40 a second with slots free, of which a limit leaves 30 for the task."""
+    slow = busy_sink(40.0, delivery_s=0.05, in_flight=2)
+    limits = {Subject("task", "o"): Limit(rate_per_s=10)}
+    other = Standing(task_of("o"), 500)
+
+    found = diagnose(situation_of(None, 0, other, processes=[process_of(slow)], limits=limits))
+
+    assert found.entitled_share == pytest.approx(0.75)
 
 
 def test_a_task_whose_total_is_spent_has_no_share() -> None:

@@ -220,3 +220,31 @@ def test_a_busy_sink_is_taken_at_its_pace_and_an_idle_one_by_its_slots() -> None
     assert load_of(standing("a"), sink=full).per_s() == pytest.approx(200)
     assert load_of(standing("a"), sink=sink, limits=limits).per_s() == pytest.approx(200)
     assert load_of(sink=sink, limits=sink_limit).per_s() == 7.0
+
+
+def test_what_a_limit_of_the_sink_lets_go_is_not_its_pace() -> None:
+    """It delivers 29 of 200 a second for its limit of 30: without that it takes 200."""
+    limits = {Subject("sink", "default"): Limit(rate_per_s=30)}
+    sink = sink_now([process_of(busy_sink(29.0, delivery_s=0.05, in_flight=2))], "default")
+    load = load_of(standing("a"), sink=sink, limits=limits)
+
+    assert (load.pace_per_s(), load.per_s()) == (pytest.approx(200), 30)
+
+
+@pytest.mark.parametrize(
+    ("fields", "per_s"),
+    [
+        ({"created_at_ms": NOW_MS - 20_000}, 40),
+        ({"created_at_ms": NOW_MS - 2_000}, 200),
+        ({"not_before_ms": NOW_MS - 2_000}, 200),
+        ({"not_before_ms": NOW_MS - 20_000}, 40),
+    ],
+)
+def test_a_rate_is_its_pace_once_a_task_had_more_while_it_was_measured(
+    fields: dict[str, int], per_s: float
+) -> None:
+    sink = sink_now([process_of(busy_sink(40.0, delivery_s=0.05, in_flight=2))], "default")
+    load = load_of(standing("a", **fields), sink=sink)
+
+    assert load.per_s(settled=True) == pytest.approx(per_s)
+    assert load.per_s() == 40

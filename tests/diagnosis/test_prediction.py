@@ -10,13 +10,22 @@ import pytest
 from pushlane.core.names import pool_lanes
 from pushlane.core.task import Level, Task
 from pushlane.core.turns import Scheduler
-from pushlane.diagnosis.look import predict
+from pushlane.diagnosis.look import _predicted, predict
 from pushlane.diagnosis.slowing import forecast
+from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import Standing
 from tests.core.support import add_task, backend_in
-from tests.diagnosis.support import busy_sink, load_of, process_of, task_of
+from tests.diagnosis.support import (
+    NOW_MS,
+    busy_sink,
+    load_of,
+    process_of,
+    situation_of,
+    task_of,
+)
 
 PER_S = 100.0
+CAME = Standing(task_of("s", app="shop", created_at_ms=NOW_MS - 1_000), 60_000)
 
 
 def ends_by_turns(tasks: Mapping[Task, int]) -> dict[str, float]:
@@ -77,6 +86,23 @@ async def test_a_task_that_is_not_there_yet_shares_with_those_that_are(tmp_path:
     assert found.entitled_share == 0.5
     assert found.expected == pytest.approx((0, 10))
     assert [cause.name for cause in found.causes] == ["slots_full", "sharing"]
+
+
+@pytest.mark.parametrize(("beside", "share"), [([], 0.85), ([CAME], 0.425)])
+def test_what_others_get_by_their_limit_is_not_all_that_a_sink_takes(
+    beside: list[Standing], share: float
+) -> None:
+    """Four slots of 20 ms take 200 a second: a limit of 30 leaves 170 for tasks without one."""
+    others = [Standing(task_of("h", app="news"), 60_000), *beside]
+    sink = busy_sink(29.0, slots=4, delivery_s=0.02, in_flight=2)
+    limits = {Subject("app", "news"): Limit(rate_per_s=30)}
+
+    found = _predicted(
+        situation_of(task_of(total=340), 0, *others, processes=[process_of(sink)], limits=limits)
+    )
+
+    assert (found.sink_per_s, found.entitled_share) == pytest.approx((200, share))
+    assert found.expected == pytest.approx((0, 340 / (200 * share)))
 
 
 async def test_a_low_task_is_taken_to_get_the_emptiest_pool_lane(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def task(task_id: str, level: Level = Level.HIGH, app: str = "shop", **fields: o
 
 
 def process(**fields: object) -> Process:
-    served = ServedSink(name="default", slots=10, in_flight=10, delivery_s=0.1, **fields)  # type: ignore[arg-type]
+    told: dict[str, Any] = {"slots": 10, "in_flight": 10, "delivery_s": 0.1, **fields}
+    served = ServedSink(name="default", **told)
     return Process(
         id="p", kind="dispatcher", pid=1, version=VERSION, serves=("default",), served=(served,)
     )
@@ -187,6 +188,7 @@ def test_a_task_that_is_gone_is_forgotten() -> None:
     assert (rates.latest["b"].per_s, rates.latest["b"].over_s) == (2.5, 2.0)
 
 
+PAUSED = {"a": 56_000, "b": None}
 RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_000)
 
 
@@ -219,7 +221,23 @@ RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_0
             seen([task("a")], limits={Subject("app", "shop"): Limit(rate_per_s=20)}),
             "shop is held by its limit of 20/s.",
         ),
-        (seen([task("a", state=State.PAUSED)]), "Nothing waits: no task runs."),
+        (
+            seen([task("a", state=State.PAUSED)]),
+            "No task runs: 1 is paused, with 1,000 pushes left.",
+        ),
+        (
+            seen([task(one, state=State.PAUSED, total=total) for one, total in PAUSED.items()]),
+            "No task runs: 2 are paused, with at least 56,000 pushes left.",
+        ),
+        (
+            seen([task("a", state=State.PAUSED)], counted({"a": (1_000, 1_000)})),
+            "Nothing waits: no task runs.",
+        ),
+        (
+            seen([task("a", expires_at_ms=AT_MS + 6_000)]),
+            "a is late: it expires at 00:16:46 UTC, before its end at 00:16:50 UTC: "
+            "about 400 pushes will expire.",
+        ),
         (
             seen([task("a", state=State.PAUSED, stopped=True, reason="104 of 104 died")]),
             "a is paused: 104 of 104 died.",
@@ -241,7 +259,7 @@ def test_a_sink_that_rests_comes_before_all_that_waits_for_it() -> None:
     assert (first.subject, first.since_ms) == ("sink/default", RESTS.since_ms)
 
 
-def test_of_a_sink_that_rests_no_end_is_told_and_no_limit_is_in_the_way() -> None:
+def test_of_a_sink_that_rests_no_end_and_no_share_is_told_and_no_limit_is_in_the_way() -> None:
     limits = {Subject("app", "shop"): Limit(rate_per_s=5)}
     fast = {"delivered_per_s": {"high": 100.0}}
     rests = seen([task("a")], processes=[process(resting=RESTS, **fast)], limits=limits)
@@ -250,6 +268,8 @@ def test_of_a_sink_that_rests_no_end_is_told_and_no_limit_is_in_the_way() -> Non
     goes_on = seen([reached], processes=[process(**fast)])
     ends = [one.tasks[0].ends_at_ms is None for one in (rests, goes_on, goes)]
     assert ends == [True, True, False]
+    entitled = [one.tasks[0].entitled_per_s for one in (rests, goes)]
+    assert entitled == [None, 5]
     kinds = [[each.kind for each in held(one, one.tasks)] for one in (rests, goes)]
     assert kinds == [["rests"], ["limited"]]
 
@@ -267,6 +287,21 @@ def test_what_was_submitted_paused_is_so_since_then() -> None:
     assert [one.since_ms for one in held(now, now.tasks)] == [5, 0]
 
 
+def test_a_paused_task_says_why_it_was_paused_and_not_what_died() -> None:
+    paused: dict[str, Any] = {"state": State.PAUSED}
+    rates = Rates()
+    rates.take([Progress(one, delivered=1, dead=457) for one in "ab"], 0.0)
+    now = seen([task("a", **paused), task("b", reason="the text is wrong", **paused)], rates)
+    assert [one.why for one in held(now, now.tasks)] == ["paused", "paused: the text is wrong"]
+
+
+def test_a_task_that_is_through_before_it_expires_or_about_then_is_not_late() -> None:
+    soon, never = task("a", expires_at_ms=AT_MS + 19_900), task("b")
+    now = seen([soon, never])
+    assert [one.ends_at_ms for one in now.tasks] == [AT_MS + 20_000] * 2
+    assert held(now, now.tasks) == []
+
+
 def test_a_few_pushes_are_too_few_to_tell_that_a_task_gets_less() -> None:
     now = seen([task("a"), task("b")], counted({"a": (0, 25), "b": (0, 0)}, over_s=0.6))
     assert said(now).startswith("All get their fair share")
@@ -281,6 +316,15 @@ def test_what_a_limit_costs_is_told_by_what_lifting_it_would_do() -> None:
     assert told == "Without it a ends 80 seconds sooner, nobody later."
     assert without(sink, Subject("app", "shop"), {"b"}, {}) == (
         "Without it no task would end sooner."
+    )
+
+
+def test_without_the_limit_that_holds_a_sink_down_its_slots_tell_what_it_takes() -> None:
+    limits = {Subject("app", "shop"): Limit(rate_per_s=10)}
+    slow = process(in_flight=1, delivered_per_s={"high": 10.0})
+    [sink] = seen([task("a")], processes=[slow], limits=limits).sinks
+    assert without(sink, Subject("app", "shop"), {"a"}, {}) == (
+        "Without it a ends 90 seconds sooner, nobody later."
     )
 
 

@@ -62,11 +62,21 @@ def test_a_sink_that_rests_anew_rests_twice() -> None:
     ]
 
 
-def test_while_nobody_looks_nobody_knows() -> None:
-    spans = looked((0, [LIMIT]), (WATCHED_MS, [LIMIT]))
+def test_what_holds_before_and_after_a_while_without_a_look_is_one() -> None:
+    spans = looked((0, [LIMIT]), (WATCHED_MS, [LIMIT]), (4 * WATCHED_MS, [LIMIT]))
+    assert times(spans) == [(0, 4 * WATCHED_MS, True)]
+
+
+def test_what_is_gone_after_a_while_without_a_look_may_have_ended_later() -> None:
+    [span] = looked((0, [LIMIT]), (WATCHED_MS, [])).since(AT_MS)
+    assert (span.until_ms, span.is_open, span.may_end_later) == (AT_MS, False, True)
+
+
+def test_while_nobody_looks_for_long_nobody_knows() -> None:
+    spans = looked((0, [LIMIT]), (20 * WATCHED_MS, [LIMIT]))
     before, after = spans.since(AT_MS)
     assert (before.until_ms, before.may_end_later) == (AT_MS, True)
-    assert (after.from_ms, after.may_begin_sooner) == (AT_MS + WATCHED_MS, True)
+    assert (after.from_ms, after.may_begin_sooner) == (AT_MS + 20 * WATCHED_MS, True)
 
 
 def test_what_ended_before_is_not_shown() -> None:

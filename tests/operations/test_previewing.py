@@ -164,6 +164,23 @@ async def test_an_expiry_that_it_misses_or_keeps_is_told() -> None:
         assert kept.missed == 1  # one that is paused ends no more
 
 
+@pytest.mark.parametrize("operation", ["cancel-task", "pause-task"])
+async def test_a_task_that_the_change_stops_does_not_end_later(operation: str) -> None:
+    async with busy() as backend:
+        view = await previewed(backend, operation, task="c")
+
+        assert (view.later, view.sooner) == (0, 2)
+        assert [one.after_ms for one in view.ends if one.task == "c"] == [None]
+
+
+async def test_a_task_that_is_cancelled_misses_no_expiry() -> None:
+    async with busy() as backend:
+        await add(backend, "due", Level.HIGH, "due", expires_at_ms=now_ms() + 600_000)
+        view = await previewed(backend, "cancel-task", task="due")
+
+        assert (view.missed, {one.expiry for one in view.ends}) == (0, {None})
+
+
 async def test_a_change_that_somebody_else_has_made_meanwhile_is_refused() -> None:
     async with busy() as backend:
         view = await previewed(backend, "set-levels", weights="1:1:1")

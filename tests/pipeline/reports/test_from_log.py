@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -151,3 +153,24 @@ async def test_very_many_receipts_are_left_to_the_pipeline() -> None:
         few = await from_log.counts_of(log, query("task", "task=b"), AnswerOptions(1), most)
 
     assert few.counts.rows[0].n == 1
+
+
+async def test_a_read_that_gives_way_sleeps_as_long_as_it_works_in_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock goes on by 1/128 s at each look, so each body takes that, and three a step."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    looks = count()
+    monkeypatch.setattr(from_log, "time", SimpleNamespace(monotonic=lambda: next(looks) / 128))
+    monkeypatch.setattr(from_log, "asyncio", SimpleNamespace(sleep=sleep))
+    bodies = [body("t", [seq]) for seq in range(1, 61)]
+    bounds = ReadBounds(gives_way=True)
+
+    async with logged(*bodies) as log:
+        await from_log.counts_of(log, query("outcome"), AnswerOptions(1), bounds)
+
+    assert slept == [3 / 128] * 40  # it reads them twice
