@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict
@@ -35,10 +36,10 @@ from pushlane.console.rules import RULE, RULES
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.sinks import SINKS
-from pushlane.console.submit import DRAFT, SUBMIT, Submits
+from pushlane.console.submit import DRAFT, LABELS, SUBMIT, Submits
 from pushlane.console.task import DEAD, PUSH, RECIPIENT, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
-from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.core.errors import BadInput, PushlaneError, UserError
 from pushlane.door.app import Door
 from pushlane.door.batches import Batches
 from pushlane.door.drafts import Drafts, KeptElsewhere
@@ -46,6 +47,7 @@ from pushlane.door.events import EventStream
 from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
 from pushlane.door.single import body_of
 from pushlane.operations.access import NewTokenView
+from pushlane.operations.dead import RetryDead
 from pushlane.operations.doing import refuse_role
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.previewing import AppliedView
@@ -75,6 +77,7 @@ _COOKIE = "pushlane"
 _LOGIN_COOKIE = "pushlane-login"
 _FORM = "application/x-www-form-urlencoded"
 _DATE_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
+_OF_DRAFT = re.compile(r"submit/([^/]+)/")
 _MOST_KEPT_BYTES = 64 * 1024
 _HOP = "hop"
 _MOST_HOPS = 15  # browsers follow 20
@@ -93,7 +96,7 @@ class Console:
         self._flow = flow
         self._sessions = sessions
         self._assets = Assets()
-        self._shown = Shown(environment(self._assets), PAGES, has_issuer=flow is not None)
+        self._shown = Shown(environment(self._assets), PAGES, LABELS, has_issuer=flow is not None)
         self._batches = Batches(door)
         self.drafts = Drafts(door)
         self._submits = Submits(self.drafts)
@@ -271,7 +274,7 @@ class Console:
             return self._shown.login(request, dict(fields), error)
         form = self._sessions.kept(fields.get("kept", ""))
         there = f"./{fields.get('next', '').lstrip('/')}"
-        answer = redirect(there) if form is None else self._shown.again(request, form, reader)
+        answer = redirect(there) if form is None else self._kept_form(request, form, reader)
         _set_cookie(request, answer, _COOKIE, cookie, SESSION_S)
         return answer
 
@@ -318,7 +321,17 @@ class Console:
         form = self._sessions.kept(fields.get("kept", ""))
         if form is None:
             raise BadInput("what you typed is no longer kept: type it again")
-        return self._shown.again(request, form, reader)
+        return self._kept_form(request, form, reader)
+
+    def _kept_form(self, request: Request, form: Kept, reader: Reader) -> Response:
+        """Show a form that waited for a login, and first whether its file is gone."""
+        lost = ""
+        if draft := _OF_DRAFT.match(form.path):
+            try:
+                self.drafts.of(draft[1], reader.caller)
+            except NotFound as error:
+                lost = str(error)
+        return self._shown.again(request, form, reader, lost=lost)
 
     async def _tell_session(self, request: Request) -> Response:
         """Answer whether a session holds, for a page that has no stream to end with its token."""
@@ -348,7 +361,8 @@ class Console:
         try:
             there = await self._submits.receive(request, reader, is_ours)
         except PushlaneError as error:
-            answer = self._shown.problem(request, error, reader)
+            own = ("submit", "To your files that wait")
+            answer = self._shown.problem(request, error, reader, own)
             answer.headers["Connection"] = "close"  # what is left of the file is read by nobody
             return answer
         return redirect(there)
@@ -365,11 +379,11 @@ class Console:
             operation = operation_of_form(kind, _own(fields))
             seen = [fields["_seen"]] if fields.get("_seen") else []
             shown = await self._door.do(reader.caller, operation, Beside(tags_of(kind, seen)))
+            done = _done(word, shown)
         except PushlaneError as error:
             return self._shown.again(request, form, reader, error)
         if isinstance(shown, NewTokenView):
             return self._shown.made(request, shown, reader)
-        done = shown.operation if isinstance(shown, AppliedView) else word
         answer = redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
         answer.set_cookie(DONE_COOKIE, done, max_age=30, httponly=True, samesite="lax")
         return answer
@@ -416,6 +430,22 @@ async def _fields(request: Request) -> Fields:
     except ValueError as error:
         raise BadInput("the form cannot be read") from error
     return ImmutableMultiDict(pairs)
+
+
+def _done(word: str, shown: Any) -> str:
+    """Return what the next page says is done: the operation, of a retry with its number of pushes.
+
+    Raises UserError for a retry of nothing: each of its tasks says why.
+    """
+    if isinstance(shown, AppliedView):
+        return shown.operation
+    if word != RetryDead.word():
+        return word
+    retried = [one for one in shown if one.retried_as]
+    if not retried:
+        problems = "; ".join(one.problem for one in shown if one.problem)
+        raise UserError(f"nothing is sent again: {problems or 'there are no dead pushes any more'}")
+    return f"{word}:{sum(one.pushes for one in retried)}"
 
 
 def _own(fields: Fields) -> Fields:

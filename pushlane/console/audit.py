@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from pushlane.console.naming import names_of
 from pushlane.console.pages import Ask, Page
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Beside
@@ -18,8 +19,10 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
     beside = Beside()
     found = await ask.do(ListAudit(find=find, limit=_A_PAGE, cursor=cursor), beside)
     more = {"find": find, "cursor": beside.next}
+    subjects = [one.subject.partition("/") for one in found]
     return {
         "entries": found,
+        "names": await names_of(ask, (name for kind, _, name in subjects if kind == "task")),
         "find": find,
         "is_first": not cursor,
         "older": urlencode({name: one for name, one in more.items() if one}) if beside.next else "",

@@ -132,7 +132,9 @@ def stood(
     if task.has_ended:
         stands(bool(is_paused), end_ms)
     else:
-        stands(task.state == State.PAUSED, None)
+        is_paused_now = task.state == State.PAUSED
+        is_over = 0 < task.expires_at_ms <= end_ms  # which nobody has noted yet
+        stands(is_paused_now, task.expires_at_ms if is_over and not is_paused_now else None)
     return found
 
 

@@ -11,7 +11,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -23,15 +23,22 @@ from starlette.responses import Response
 
 from pushlane.console.assets import Assets
 from pushlane.console.commands import command_of
+from pushlane.core.task import now_ms
 from pushlane.door.drafts import Drafts
 from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
 from pushlane.operations.steps import clock_text, step_text
+from pushlane.operations.task_views import TaskNow
 from pushlane.operations.waits import label, parts_of, sentence, took_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 NONCE = f"nonce-{secrets.token_hex(12)}"
 _TIME = re.compile("([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}) UTC")
+_CLOCK = re.compile(
+    "(since )?(?:([0-9]{4}-[0-9]{2}-[0-9]{2}) )?\\b([0-9]{2}:[0-9]{2}(?::[0-9]{2})?) UTC"
+)
+_CLOSE = 0.02  # of the time to an end: nobody can tell it better
+_MINUTE = timedelta(minutes=1)
 FORM_TOKEN = f"form-{secrets.token_hex(12)}"
 
 _UNKNOWN = Markup('<span class="none">unknown</span>')
@@ -160,6 +167,8 @@ def environment(assets: Assets) -> Environment:
         "time": time,
         "exact": exact_time,
         "zoned": zoned,
+        "clocked": clocked,
+        "too_late": too_late,
         "count": count,
         "rate": rate,
         "bar": bar,
@@ -203,6 +212,41 @@ def _zoned(found: re.Match[str]) -> str:
     except ValueError:  # somebody's text that looks like a time
         return found[0]
     return str(time(round(at.timestamp() * 1000)))
+
+
+def clocked(text: str, at_ms: int | None = None) -> Markup:
+    """Return a text of now with its times as `time` shows them, those without a date too.
+
+    Without one a time is still to come, but after `since`.
+    """
+    now = datetime.fromtimestamp((now_ms() if at_ms is None else at_ms) / 1000, UTC)
+
+    def shown(found: re.Match[str]) -> str:
+        since, date, clock = found.groups()
+        try:
+            at = datetime.fromisoformat(f"{date or now.date()}T{clock}+00:00")
+        except ValueError:
+            return found[0]
+        if date is None and not since and at < now - _MINUTE:
+            at += timedelta(days=1)
+        machine = at.isoformat(timespec="milliseconds")
+        near = "" if date else ' class="clock"'
+        told = found[0].removeprefix(since or "")
+        return f'{since or ""}<time{near} datetime="{machine}">{told}</time>'
+
+    return Markup(_CLOCK.sub(shown, str(escape(text))))  # noqa: S704 - it is escaped
+
+
+def too_late(task: TaskNow, at_ms: int) -> int | None:
+    """Return about how many pushes of a task expire before their turn; None if it ends in time."""
+    if task.has_ended or not task.eta_s or not task.expires_at_ms:
+        return None
+    ends_ms, starts_ms = at_ms + 1000 * task.eta_s, max(at_ms, task.not_before_ms)
+    if ends_ms - task.expires_at_ms <= _CLOSE * (ends_ms - at_ms):
+        return None
+    late_ms = ends_ms - max(task.expires_at_ms, starts_ms)
+    pushes = round((task.left or 0) * late_ms / max(1.0, ends_ms - starts_ms))
+    return round(pushes, min(0, 2 - len(str(pushes))))
 
 
 def span(seconds: float) -> str:

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from pushlane.console.naming import the_task
 from pushlane.console.pages import Ask, Page, elsewhere
 from pushlane.console.steering import NO_LIMIT, change_text
-from pushlane.console.tasks import the_task
 from pushlane.core.errors import PushlaneError
 from pushlane.operations.operation import Operation
 from pushlane.operations.previewing import PREVIEWED, Preview

@@ -11,14 +11,15 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pushlane.console.again import again_values
 from pushlane.console.pages import FORM_TOKEN, NONCE, Ask, Page, elsewhere, may
 from pushlane.console.sessions import Kept, Login
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import now_ms
 from pushlane.door.problems import refusal_of
 from pushlane.operations.access import NewTokenView
+from pushlane.operations.dead import RetryDead
 from pushlane.operations.session import Caller
-from pushlane.util.errors import PreviewChanged
 
 PREFIX = "/console"
 DONE_COOKIE = "pushlane-done"
@@ -88,9 +89,15 @@ class Shown:
     """Renders pages."""
 
     def __init__(
-        self, templates: Environment, pages: Sequence[Page], *, has_issuer: bool = False
+        self,
+        templates: Environment,
+        pages: Sequence[Page],
+        labels: Mapping[str, str],
+        *,
+        has_issuer: bool = False,
     ) -> None:
         self._templates = templates
+        self._labels = labels
         self._has_issuer = has_issuer
         self._pages = pages
 
@@ -137,18 +144,16 @@ class Shown:
         return self._whole(request, "login.html", shown, None, error)
 
     def again(
-        self, request: Request, form: Kept, reader: Reader, error: PushlaneError | None = None
+        self,
+        request: Request,
+        form: Kept,
+        reader: Reader,
+        error: PushlaneError | None = None,
+        lost: str = "",
     ) -> Response:
-        """Show a form that was not done, with what was typed into it."""
-        shown = {
-            "title": "Not done yet",
-            "action": form.path,
-            "typed": [field for field in form.fields if not field[0].startswith("_")],
-            "own": [field for field in form.fields if field[0].startswith("_")],
-            "error": str(error) if error else "",
-            "present": _present(error),
-            "anew": dict(form.fields).get("_anew", ""),
-        }
+        """Show a form that was not done, with what was typed into it; `lost` is what it needs."""
+        told = again_values(form, error, self._labels)
+        shown = {"title": "Not done yet", "lost": lost, **told}
         return self._whole(request, "again.html", shown, reader, error)
 
     def made(self, request: Request, token: NewTokenView, reader: Reader) -> Response:
@@ -156,12 +161,17 @@ class Shown:
         shown = {"title": f"Token of {token.name}", "token": token}
         return self._whole(request, "made.html", shown, reader)
 
-    def problem(self, request: Request, error: PushlaneError, reader: Reader | None) -> Response:
-        """Say what is wrong."""
+    def problem(
+        self,
+        request: Request,
+        error: PushlaneError,
+        reader: Reader | None,
+        there: tuple[str, str] = ("", ""),
+    ) -> Response:
+        """Say what is wrong; `there` leads on to a page, by its address and a text."""
         name = refusal_of(error).problem.title
-        return self._whole(
-            request, "problem.html", {"title": name, "error": str(error)}, reader, error
-        )
+        shown = {"title": name, "error": str(error), "there": there[0], "there_title": there[1]}
+        return self._whole(request, "problem.html", shown, reader, error)
 
     def _whole(
         self,
@@ -196,7 +206,10 @@ class Shown:
 
 def _done_text(request: Request) -> str:
     """Return what to say of the operation that led here; empty for none."""
-    word = request.cookies.get(DONE_COOKIE, "")
+    word, _, count = request.cookies.get(DONE_COOKIE, "").partition(":")
+    if word == RetryDead.word() and count.isdecimal():
+        pushes = "1 dead push is" if count == "1" else f"{int(count):,} dead pushes are"
+        return f"{pushes} sent again: by a new task, which has the old one's name and (retried)."
     return _ASKED_FOR.get(word, f"{word} is done.") if word else ""
 
 
@@ -210,11 +223,3 @@ def _fragment(reader: Reader, html: bytes) -> Response:
 def _policy(nonce: str = "") -> str:
     more = {"script-src": f"'self' 'nonce-{nonce}'"} if nonce else {}
     return "; ".join(f"{name} {value}" for name, value in (_POLICY | more).items())
-
-
-def _present(error: PushlaneError | None) -> Mapping[str, Any]:
-    """Return what is there now, where a form was sent for something else."""
-    if isinstance(error, PreviewChanged):  # which is looked at anew
-        return {}
-    present = getattr(error, "present", None)
-    return present if isinstance(present, Mapping) else {}

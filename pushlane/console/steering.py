@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from pushlane.console.naming import names_of
 from pushlane.console.pages import Ask
 from pushlane.core.task import Level, now_ms
 from pushlane.operations.dead import RetryDead
@@ -57,6 +58,7 @@ class Undoable(NamedTuple):
     task: str
     operation: str
     fields: Mapping[str, Any]
+    name: str = ""
 
 
 async def undoable(ask: Ask, task: str = "") -> list[Undoable]:
@@ -78,9 +80,9 @@ async def undoable(ask: Ask, task: str = "") -> list[Undoable]:
         undone.setdefault(
             (task_id, _KINDS[entry.operation]), back and Undoable(entry, task_id, *back)
         )
-    return [one for one in undone.values() if one is not None and ask.may(_BY_WORD[one.operation])][
-        :_MOST
-    ]
+    some = [one for one in undone.values() if one and ask.may(_BY_WORD[one.operation])][:_MOST]
+    names = await names_of(ask, (one.task for one in some))
+    return [one._replace(name=names.get(one.task, "")) for one in some]
 
 
 _BY_WORD = {kind.word(): kind for kind in _STEERS}

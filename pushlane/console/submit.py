@@ -66,7 +66,12 @@ START = (
     Field("not_before", "Start (UTC)", "At once unless given.", "time"),
     Field("expires", "Expires", "Nothing is sent after this.", placeholder="2h"),
     Field("paused", "Paused", "Nothing is sent until it is resumed.", "switch"),
-    Field("rate", "Rate", "So much cost in this time.", placeholder="100/s"),
+    Field(
+        "rate",
+        "Rate",
+        "Pushes in this time; a push costs 1 unless its sink says otherwise.",
+        placeholder="100/s",
+    ),
     Field("in_flight", "In flight", "So many deliveries at once."),
     Field("quota", "Quota", "Pushes a turn.", placeholder="1"),
 )
@@ -108,9 +113,10 @@ WRITTEN = (
 TEST = Field("test_to", "Test addresses", "The first rows, to these alone.", placeholder="me, you")
 
 
-_LABELS = {
-    one.name.replace("_", "-"): f"“{one.label}”" for one in (*MAIN, *START, *MORE, *WRITTEN, TEST)
-}
+LABELS = {one.name: one.label for one in (*MAIN, *START, *MORE, *WRITTEN, TEST)}
+"""What the fields of the form are called, by their names."""
+
+_LABELS = {name.replace("_", "-"): f"“{label}”" for name, label in LABELS.items()}
 _OPTION = re.compile("`[^`]*`|--([a-z][a-z-]*)")
 
 

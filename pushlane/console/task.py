@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from pushlane.console.lines import chart, marks_of, spell_of
+from pushlane.console.naming import names_of, the_task
 from pushlane.console.pages import Ask, Page
 from pushlane.console.steering import may_of, undoable
-from pushlane.console.tasks import the_task
-from pushlane.core.errors import PushlaneError
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.core.task import MAX_QUOTA, State, now_ms
 from pushlane.operations.dead import ListDead, RetryDead
 from pushlane.operations.hour import HOUR_MS, GetTaskHour
-from pushlane.operations.looks import GetResults, ListReceipts, WhyTask
+from pushlane.operations.looks import GetResults, ListReceipts, ReceiptsView, WhyTask
 from pushlane.operations.operation import Operation, Role
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.recipients import CheckSuppressed
@@ -160,9 +160,14 @@ async def _push(ask: Ask) -> Mapping[str, Any]:
     named = ask.query.get("push", "").strip() or (f"{task}-{seq}" if task or seq else "")
     may_reveal = ask.caller.access.role.may(Role.OPERATOR)
     if not named:
-        return {"found": None, "may_reveal": may_reveal, "is_asked": False}
+        return {"found": None, "may_reveal": may_reveal, "is_asked": False, "task": None}
     is_asked = bool(ask.query.get("reveal"))
-    found = await ask.do(TracePushes.made(what=named, reveal=is_asked))
+    try:
+        found = await ask.do(TracePushes.made(what=named, reveal=is_asked))
+    except BadInput:
+        if (typed := await the_task(ask, named)) is None:
+            raise
+        return {"found": None, "may_reveal": may_reveal, "is_asked": False, "task": typed}
     told = {"found": found, "may_reveal": may_reveal, "is_asked": is_asked}
     if found.of == OF_RECIPIENT:
         raise NotFound("no push and no trace has this id")  # who looks for people has a form
@@ -186,12 +191,17 @@ async def _recipient(ask: Ask) -> Mapping[str, Any]:
     """
     if push := ask.query.get("recipient_of", ""):
         found = await ask.do(ListReceipts.made(recipient_of=push))
-        return {"found": found, "suppressed": None, "push": push}
+        return {"found": found, "suppressed": None, "push": push, "names": await _names(ask, found)}
     given = ask.query.get("recipient", "")
     found = await ask.quietly(ListReceipts.made(recipient=given))
     suppressed = await ask.quietly(CheckSuppressed.made(value=given))
     ask.asked += [ListReceipts(recipient="RECIPIENT"), CheckSuppressed(value="RECIPIENT")]
-    return {"found": found, "suppressed": suppressed, "push": ""}
+    names = await _names(ask, found)
+    return {"found": found, "suppressed": suppressed, "push": "", "names": names}
+
+
+async def _names(ask: Ask, found: ReceiptsView) -> Mapping[str, str]:
+    return await names_of(ask, (one.task_id for one in found.rows))
 
 
 RECIPIENT = Page(

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from pushlane.console.naming import the_task
 from pushlane.console.pages import Ask, Page
 from pushlane.console.steering import may_of, undoable
 from pushlane.core.task import MAX_QUOTA, Level
+from pushlane.door.batches import KINDS
 from pushlane.operations.finding import FindTasks
 from pushlane.operations.session import Beside
-from pushlane.operations.task_views import TaskNow
 from pushlane.operations.tasks import (
-    ANY_STATE,
     STATE_WORDS,
     PauseTask,
     ResumeTask,
@@ -23,16 +23,17 @@ from pushlane.operations.tasks import (
 A_PAGE = 50
 FILTERS = ("find", "state", "app", "level", "sink", "sort")
 _DEFAULT_SORT = "-created"
+_CHANGE = "Change"
 _COLUMNS = (
     ("name", "Task", False),
+    ("", "State", False),
+    ("left", "Progress", False),
+    ("end", "Ends", False),
+    ("-rate", "Rate /s", True),
     ("app", "App", False),
     ("level", "Level", False),
     ("-quota", "Quota", True),
-    ("", "State", False),
-    ("left", "Progress", True),
-    ("-rate", "Rate /s", True),
-    ("end", "Ends", False),
-    ("", "Steer", False),
+    ("", _CHANGE, False),
     ("-created", "Created", False),
 )
 """By what a column is sorted at first, its heading, and whether it has numbers."""
@@ -45,6 +46,7 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
     wanted = FindTasks.made(**given, limit=A_PAGE, cursor=cursor)
     found = await ask.do(wanted, beside)
     may = may_of(ask)
+    steers = any(may[word] for word in KINDS)
     if may[PauseTask.word()]:  # how rows are steered elsewhere
         ask.asked += [PauseTask(task="TASK"), ResumeTask(task="TASK")]
     if may[SetQuota.word()]:
@@ -55,7 +57,8 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
         "given": {name: given.get(name, "") for name in FILTERS},
         "is_narrowed": bool(given.keys() - {"sort"}),
         "address": address_of(given, cursor),
-        "columns": _columns(given, sort),
+        "steers": steers,
+        "columns": [one for one in _columns(given, sort) if steers or one["heading"] != _CHANGE],
         "states": STATE_WORDS,
         "levels": [*Level],
         "first": address_of(given) if cursor else "",
@@ -65,14 +68,6 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
         "all": urlencode(given),
         "undo": () if ask.is_again else await undoable(ask),
     }
-
-
-async def the_task(ask: Ask, task_id: str) -> TaskNow | None:
-    """Return the task of this id, None for none: by the index, which is asked often."""
-    if not task_id:
-        return None
-    page = await ask.quietly(FindTasks.made(find=task_id, state=ANY_STATE, limit=A_PAGE))
-    return next((one for one in page.tasks if one.id == task_id), None)
 
 
 def address_of(given: Mapping[str, str], cursor: str = "") -> str:

@@ -236,6 +236,21 @@ def test_everybody_can_steer(
         shown(me, f"{path.partition('?')[0].replace('/', '-')}-steered-{colours}-{width}")
 
 
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_how_tasks_stand_is_seen_without_scrolling_sideways(
+    filled: Served, visitor: Come, width: int
+) -> None:
+    me = visitor(filled, "light", width)
+    me.logs_in(filled.token(), "tasks")
+    for path in ("tasks", "now"):
+        me.goes_to(path)
+        table = me.page.get_by_role("region", name="Tasks", exact=True)
+        table.wait_for()
+        assert table.evaluate("one => one.scrollWidth - one.clientWidth") == 0
+        assert table.get_by_role("row").count() >= 2
+        assert table.get_by_role("cell", name="running").first.is_visible()
+
+
 def test_all_of_a_view_are_changed_in_the_background(
     filled: Served, visitor: Come, axe: str
 ) -> None:
@@ -243,7 +258,7 @@ def test_all_of_a_view_are_changed_in_the_background(
     me.logs_in(filled.token(), "tasks")
     me.goes_to("tasks?app=shop")
     me.page.get_by_role("link", name="Pause all of them").click()
-    me.sees("Pause 2 tasks: just those that fit now.")
+    me.sees("Pause 2 tasks. Tasks that match only later stay as they are.")
     assert found_by_axe(me, axe) == []
     me.page.get_by_role("button", name="Pause 2 tasks").click()
 

@@ -25,9 +25,9 @@ from pushlane.model.batches import Batch, add_batch, change_batch, find_batch, l
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
 from pushlane.operations.session import Session
-from pushlane.operations.tasks import PauseTask, PromoteTask
+from pushlane.operations.tasks import CancelTask, PauseTask, PromoteTask
 from pushlane.util.errors import Superseded
-from tests.console.browsing import Browser, browsing, form_of, led_to
+from tests.console.browsing import Browser, browsing, form_of, led_to, text_of
 from tests.console.test_tasks import SCRIPT, add, get, links, now
 from tests.door.asking import ADMIN
 
@@ -74,15 +74,48 @@ async def test_all_that_fit_when_they_were_counted_are_changed(settings: Setting
 async def test_what_cannot_be_changed_is_told_with_why(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await add(browser, "a")
-        await add(browser, "b", state=State.DONE, name=SCRIPT)
+        await add(browser, "b", name=SCRIPT)
         await browser.log_in()
-        html = await ended(browser, await begun(browser, "action=pause-task&state=any"))
+        form = form_of(await get(browser, "all?action=pause-task"), "batch")
+        await do(browser.backend, settings, ADMIN, CancelTask(task="b"))
+        answer = await browser.post("/console/batch", form)
+        html = await ended(browser, led_to(answer, "/console/batch").removeprefix("/console/"))
         paused = (await now(browser, "a")).state
 
     assert paused == "paused"
     assert "1 could not be." in html
     assert ">b</a>: " in html
     assert SCRIPT not in html
+
+
+@pytest.mark.parametrize(
+    ("query", "tasks", "told"),
+    [
+        ("pause-task&state=any", "low high", "2 others that match have ended or are paused"),
+        ("resume-task&state=any", "held", "3 others that match have ended or are not paused"),
+        ("resume-task", "held", "2 others that match have ended or are not paused"),
+        ("promote-task&state=any", "low", "3 others that match have ended or are of level high"),
+        ("demote-task", "high held", "1 other that matches has ended or is of level low already"),
+        ("cancel-task&state=any", "low high held", "1 other that matches has ended."),
+        ("pause-task", "low high", "1 other that matches has ended or is paused already"),
+        ("pause-task&state=paused", "", "1 task matches, but has ended or is paused already"),
+        ("cancel-task&state=done", "", "1 task matches, but has ended."),
+    ],
+)
+async def test_just_those_are_counted_that_can_be_changed_so(
+    settings: Settings, query: str, tasks: str, told: str
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "low", level=Level.LOW, created_at_ms=1)
+        await add(browser, "high", level=Level.HIGH, created_at_ms=2)
+        await add(browser, "held", level=Level.HIGH, state=State.PAUSED, created_at_ms=3)
+        await add(browser, "over", state=State.DONE, created_at_ms=4)
+        await browser.log_in()
+        html = await get(browser, f"all?action={query}")
+
+    assert told in text_of(html)
+    assert (form_of(html, "batch")["tasks"] if tasks else "") == tasks
+    assert ('action="./batch"' in html) is bool(tasks)
 
 
 async def test_it_can_be_stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,13 @@ def test_a_pause_that_somebody_sees_began_when_it_was_seen_to(task: TaskNow) -> 
     assert (spell.name, spell.from_ms, spell.may_begin_sooner) == ("paused", 7_000, False)
 
 
+def test_it_runs_until_its_expiry_though_nobody_has_noted_its_end(task: TaskNow) -> None:
+    [spell] = stood(replace(task, expires_at_ms=END_MS - 1_000), [], END_MS, is_whole=True)
+    assert (spell.name, spell.until_ms) == ("running", END_MS - 1_000)
+    [spell] = stood(replace(task, expires_at_ms=END_MS + 1_000), [], END_MS, is_whole=True)
+    assert spell.until_ms is None
+
+
 async def test_its_life_is_drawn_with_who_did_what(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await add(browser, "a", name="sale", created_at_ms=now_ms() - 60_000)
@@ -130,6 +137,7 @@ async def test_its_life_is_drawn_with_who_did_what(settings: Settings) -> None:
     assert "pause-task" not in shown
     assert '<rect data-kind="running"' not in shown
     assert "Only operators see the history of changes" in shown
+    assert "Looked at" in html
 
 
 async def test_its_first_push_is_told_by_its_receipts_when_asked(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from pushlane.operations.doing import do
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.processes import GetFormats
 from pushlane.operations.shares import GetLevels, SetLevels
-from tests.console.browsing import Browser, browsing, form_of, led_to
+from tests.console.browsing import Browser, browsing, form_of, get, led_to
 from tests.door.asking import ADMIN
 
 SCRIPT = "<script>alert(1)</script>"
@@ -261,6 +261,33 @@ async def test_a_session_that_ends_within_a_form_loses_nothing_typed(settings: S
     assert before.high.weight != 7
     assert led_to(done, "/console/do/set-levels") == "/console/processes"
     assert after.high.weight == 7
+
+
+async def test_after_a_login_it_is_told_what_a_preview_was_of(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        preview = await get(browser, "preview?operation=set-levels&weights=7:2:1&back=now")
+        form = form_of(preview, "do/apply")
+        browser.cookies.clear()
+        kept = form_of((await browser.post("/console/do/apply", form)).body.decode(), "login")
+        again = (await browser.log_in(**{**kept, "token": browser.token})).body.decode()
+        fields = form_of(again, "do/apply")
+        lost = await browser.post("/console/do/apply", {**fields, "token": "pv_other"})
+        done = await browser.post("/console/do/apply", fields)
+        old = {name: text for name, text in form.items() if name != "_title"}
+        browser.cookies.clear()
+        kept = form_of((await browser.post("/console/do/apply", old)).body.decode(), "login")
+        untold = (await browser.log_in(**{**kept, "token": browser.token})).body.decode()
+
+    assert "Share by 7:2:1" in again
+    assert f'<input type="hidden" name="token" value="{fields["token"]}">' in again
+    assert "<label" not in again
+    for html in (lost.body.decode(), untold):
+        assert "Send again" not in html
+        assert 'weights=7%3A2%3A1&amp;back=now">Preview the change again' in html
+    assert "Share by 7:2:1" in lost.body.decode()
+    assert "The preview is gone" in untold
+    assert led_to(done, "/console/do/apply") == "/console/now"
 
 
 async def test_what_somebody_else_has_changed_is_shown_beside_what_was_typed(

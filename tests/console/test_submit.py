@@ -576,6 +576,26 @@ async def test_a_session_that_ends_within_the_form_loses_nothing_typed(settings:
     assert "3 pushes of level high" in page
 
 
+async def test_after_a_restart_it_is_told_first_that_the_file_is_gone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        own = form_of(await get(browser, address), "check")
+        browser.cookies.clear()
+        typed = {"_form": own["_form"], "level": "high", "not_before_column": "city", "title": ""}
+        asked = await browser.post(f"/console/{address}/check", typed)
+        browser.console.drafts._kept.clear()
+        again = await browser.log_in(kept=form_of(asked.body.decode(), "login")["kept"])
+        html = again.body.decode()
+        sent = await browser.post(f"/console/{address}/check", form_of(html, "check"))
+
+    main = html.partition("<main")[2]
+    assert main.index("you have no such file here") < main.index("You are logged in again")
+    assert "Choose the file again" in main
+    assert re.findall("<label[^>]*>(.*?)</label>", main) == ["Level", "Column of starts"]
+    assert "Choose the file again" in sent.body.decode()
+
+
 async def test_a_file_without_a_session_asks_for_a_login_and_leads_back(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await browser.log_in()
@@ -650,6 +670,37 @@ async def test_what_is_submitted_makes_room(settings: Settings) -> None:
             address = await kept(browser)
             await checked(browser, address, title=f"{number}")
             await submitted(browser, address)
+
+
+async def test_an_open_page_offers_to_forget_a_file_once_it_is_submitted(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        await checked(browser, address, title="x")
+        async with browser.stream(f"/console/live/{address}") as stream:
+            before = await stream.html()
+            await submitted(browser, address)
+            while "It is submitted" not in (after := await stream.html()):
+                pass
+
+    assert "Discard the file</button>" in before
+    assert "Forget it</button>" in after
+
+
+@pytest.mark.parametrize(("names", "chosen"), [(("push",), "push"), (("push", "sms"), "")])
+async def test_the_only_sink_is_chosen(
+    settings: Settings, names: tuple[str, ...], chosen: str
+) -> None:
+    async with browsing(settings) as browser:
+        served = tuple(replace(DELIVERS, name=name) for name in names)
+        process = replace(SERVING, serves=names, served=served)
+        await browser.backend.presence.announce(process, 600.0)
+        await browser.log_in()
+        form = form_of(await get(browser, await kept(browser)), "check")
+
+    assert form["sink"] == chosen
 
 
 async def test_a_draft_is_its_owners_alone(settings: Settings) -> None:
@@ -884,10 +935,15 @@ async def test_files_are_bounded_in_number_and_bytes(settings: Settings) -> None
         for _ in range(3):
             await kept(browser)
         many = await sent(browser)
+        own = form_of(await get(browser, "submit"), "submit/rows")
+        rows = {**own, "format": "csv", "rows": ROWS}
+        typed = await browser.post("/console/submit/rows", rows)
 
     assert full.status == many.status == 503
     assert "too many files" in full.body.decode()
     assert "5 files of yours wait already" in many.body.decode()
+    assert '<a href="./submit">To your files that wait</a>' in many.body.decode()
+    assert "To your files that wait" in typed.body.decode()
 
 
 async def test_a_token_that_is_revoked_submits_nothing(settings: Settings) -> None:

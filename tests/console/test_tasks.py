@@ -634,15 +634,36 @@ async def test_dead_pushes_are_sent_again_by_who_may(settings: Settings) -> None
         html = await get(browser, "dead/a")
         forms = re.findall(r'name="(pushes|task)" value="([^"]+)"', html)
         await browser.post("/console/do/retry-dead", {**form_of(html, "logout"), "pushes": "a-1"})
+        told = await get(browser, "tasks/a")
         left = await get(browser, "dead/a")
 
     assert "a-1" in seen
     assert "retry-dead" not in seen
     assert forms == [("pushes", "a-1"), ("pushes", "a-2"), ("task", "a")]
+    assert "1 dead push is sent again" in told
     assert "a-1<" not in left
     assert "a-2<" in left
     assert SCRIPT not in html
     assert "ada" not in html
+
+
+async def test_dead_pushes_of_an_expired_task_have_no_button_and_are_refused_with_why(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", state=State.EXPIRED, expires_at_ms=1)
+        await browser.backend.broker.open_lane(dead_lane("a"))
+        dead = DeadPush("a", 1, 5, "HTTP 410", now_ms(), encode(Push("a", 1, "ada")))
+        await browser.backend.broker.publish(dead_lane("a"), [encode_dead(dead)])
+        await browser.log_in()
+        html = await get(browser, "dead/a")
+        sent = {**form_of(html, "logout"), "task": "a"}
+        refused = await browser.post("/console/do/retry-dead", sent)
+
+    assert "a-1<" in html
+    assert "do/retry-dead" not in html
+    assert refused.status == 409
+    assert "nothing is sent again: task a has expired" in refused.body.decode()
 
 
 async def test_script_in_every_name_is_text(settings: Settings) -> None:

@@ -42,6 +42,7 @@
 
   // Times are written in UTC, which stays at hand.
   const told = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
   const exact = new Intl.DateTimeFormat(undefined, {
     year: "numeric", month: "short", day: "numeric",
     hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3,
@@ -51,7 +52,7 @@
       const utc = one.textContent;
       if (!utc.endsWith("UTC")) continue;
       one.title = utc;
-      const format = one.classList.contains("exact") ? exact : told;
+      const format = one.classList.contains("exact") ? exact : one.classList.contains("clock") ? clock : told;
       one.textContent = format.format(new Date(one.dateTime));
     }
   };
