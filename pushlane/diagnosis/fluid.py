@@ -27,11 +27,20 @@ from itertools import count
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.core.task import Level, Task
-from pushlane.model.load import SinkLoad, Standing, filled, part_of_high, whole_of_high
+from pushlane.model.load import (
+    RatedAt,
+    SinkLoad,
+    Standing,
+    divided,
+    filled,
+    part_of_high,
+    whole_of_high,
+)
 
 _CLOSE = 1e-9  # what differs by less of itself is the same
 _NOTHING = 1e-9
 _APP = "app "
+_MOST_DIVIDED = 256  # apps whose rates are divided among their levels, at each event
 
 
 class Expected(NamedTuple):
@@ -378,6 +387,7 @@ class _AtLevel(_Sharing[_App]):
         self._shown: list[float] = [0.0]  # what its clock showed, and when
         self._shown_at_s: list[float] = [0.0]
         self.apps: dict[str, _App] = {}
+        self.quotas_of_all = 0
         self._mixed: dict[_App, None] = {}  # not held, but a lane of theirs is
         self._faster: _Heap = []  # apps that follow, by the speed above which a lane is held
         self._beginning: dict[_App, None] = {}  # may have lanes that flow once it is shared
@@ -505,6 +515,9 @@ class _Run:
         self._waiting: dict[str, _Lane] = {}  # lanes that an older task of the pool holds up
         self._has_parts = any(one.high_part is not None for one in load.limits.values())
         self._of_high = math.inf
+        self._rated: dict[str, dict[Level, _App]] = {}  # apps with a rate, where they share
+        self._apart: set[str] = set()  # those that share at several levels
+        self._together: set[str] = set()  # those that share at one again
         self._changed: set[Level] = set()
         self._begun: dict[_App, _AtLevel] = {}  # apart from their levels, as lanes are added
         self.first_rates: dict[tuple[Level, str], float] = {}
@@ -592,6 +605,7 @@ class _Run:
             level = self._levels[task.level] = _AtLevel(weight, self._tell)
         if (app := level.apps.get(name)) is None:
             app = level.apps[name] = self._new_app(task, name)
+            level.quotas_of_all += app.quota
             self._begun[app] = level
         elif app not in self._begun:
             level.move_to(self._now_s)
@@ -616,6 +630,12 @@ class _Run:
             most = load.most_per_s("app", task.app)
         app = _App(name, quota, most)
         app.at_s = self._now_s
+        if not task.pooled and most < math.inf:
+            at = self._rated.setdefault(name, {})
+            at[task.level] = app
+            if len(at) > 1:
+                self._apart.add(name)
+                self._together.discard(name)
         if task.level is Level.HIGH:
             app.part_most = self._part_of(app)
         return app
@@ -637,6 +657,15 @@ class _Run:
             return
         level.leave(app)
         del level.apps[app.name]
+        level.quotas_of_all -= app.quota
+        if app.name in self._apart:
+            del self._rated[app.name][at]
+            if len(self._rated[app.name]) == 1:
+                self._apart.remove(app.name)
+                self._together.add(app.name)
+        else:
+            self._rated.pop(app.name, None)
+            self._together.discard(app.name)
         self._changed.add(at)
         if not level.apps:
             del self._levels[at]
@@ -667,6 +696,7 @@ class _Run:
 
     def _share(self) -> None:
         """Share the sink anew among the levels, as something of them has changed."""
+        self._divide_rates()
         changed, self._changed = self._changed, set()
         self._bound_high()
         levels = {level: self._levels[level] for level in Level if level in self._levels}
@@ -677,6 +707,34 @@ class _Run:
                 level.move_to(self._now_s)
                 level.per_s = per_s
                 level.share()
+
+    def _divide_rates(self) -> None:
+        """Give apps with a rate so much of it at each of their levels as the weights say."""
+        if not (self._apart or self._together) or len(self._apart) > _MOST_DIVIDED:
+            return
+        weights = sum(one.weight for one in self._levels.values()) or 1
+        for name in sorted(self._apart | self._together):
+            at, rate = self._rated[name], self._load.most_per_s("app", name.removeprefix(_APP))
+            rated = [self._rated_at(app, level, weights) for level, app in at.items()]
+            given = divided(rate, self._per_s, rated) if len(at) > 1 else [rate]
+            for (level, app), most in zip(at.items(), given, strict=True):
+                self._set_most(app, level, most)
+        self._together.clear()
+
+    def _rated_at(self, app: _App, at: Level, weights: float) -> RatedAt:
+        """Return how an app with a rate stands at a level, of all these weights."""
+        level = self._levels[at]
+        part = level.weight / weights * app.quota / level.quotas_of_all
+        return RatedAt(level.weight, part, app.most_of_all)
+
+    def _set_most(self, app: _App, at: Level, most: float) -> None:
+        """Bound what an app has at a level by its rate."""
+        level = self._levels[at]
+        level.move_to(self._now_s)
+        level.look_at(app)
+        app.own_most = most
+        if level.go_on(app):
+            self._changed.add(at)
 
     def _bound_high(self) -> None:
         """Let apps have no more of high than their part, as far as there is anybody else."""

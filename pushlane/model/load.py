@@ -338,6 +338,7 @@ def entitled_rates(load: SinkLoad, standings: Iterable[Standing], per_s: float) 
 def _shared_out(load: SinkLoad, root: _Part, amount: float) -> dict[str, float]:
     found: dict[str, float] = {}
     if root.parts:
+        _divide_rates(root, amount)
         _keep_to_high_parts(load, root, amount)
         root.share_out(amount, found)
     return found
@@ -360,6 +361,51 @@ def _tree(load: SinkLoad, standings: Iterable[Standing], *, is_limited: bool) ->
             app.part(task.lane, task.quota, most_per_s[1])
     root.parts = {level: root.parts[level] for level in Level if level in root.parts}
     return root
+
+
+def _divide_rates(root: _Part, amount: float) -> None:
+    """Give apps with a rate so much of it at each of their levels as the weights say."""
+    at: dict[str, list[tuple[_Part, _Part]]] = {}
+    for level in root.parts.values():
+        for name, app in level.parts.items():
+            if name.startswith(_APP) and app.own_most_per_s < math.inf:
+                at.setdefault(name, []).append((level, app))
+    weights = sum(level.weight for level in root.parts.values()) or 1
+    quotas = {
+        level: sum(one.weight for one in level.parts.values()) for level in root.parts.values()
+    }
+    for several in (found for found in at.values() if len(found) > 1):
+        rated = []
+        for level, app in several:
+            part = app.weight / quotas[level]
+            most_per_s = sum(lane.most_per_s for lane in app.parts.values())
+            rated.append(RatedAt(level.weight, level.weight / weights * part, most_per_s))
+        rate = several[0][1].own_most_per_s
+        for (_, app), most in zip(several, divided(rate, amount, rated), strict=True):
+            app.own_most_per_s = most
+
+
+class RatedAt(NamedTuple):
+    """An app with a rate at one of its levels.
+
+    `part` is what is its own of the sink there, by weights and quotas, `most_per_s` what its lanes
+    can take.
+    """
+
+    weight: float
+    part: float
+    most_per_s: float
+
+
+def divided(rate: float, amount: float, at: Sequence[RatedAt]) -> list[float]:
+    """Return the most that an app with a rate has at each of its levels, of a sink's amount.
+
+    They share the rate by their weights, each as far as it can; what is left of it any may have.
+    """
+    wants = [(one.weight, min(one.most_per_s, amount * one.part)) for one in at]
+    given = filled(wants, rate)
+    left = max(0.0, rate - sum(given))
+    return [one + left for one in given]
 
 
 def _keep_to_high_parts(load: SinkLoad, root: _Part, amount: float) -> None:

@@ -138,9 +138,23 @@ def test_the_rate_of_an_app_holds_for_its_tasks_of_one_level_together() -> None:
     assert_true(app_with_a_rate(Level.HIGH, Level.HIGH, Level.HIGH), processes=2)
 
 
-@pytest.mark.xfail(strict=True, reason="the rate of an app is told once for each of its levels")
-def test_the_rate_of_an_app_holds_for_its_tasks_of_all_levels_together() -> None:
-    assert_true(app_with_a_rate(Level.HIGH, Level.LOW), processes=1)
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize(
+    "levels", [(Level.HIGH, Level.LOW), tuple(Level), (Level.LOW, Level.MEDIUM, Level.LOW)]
+)
+def test_the_rate_of_an_app_holds_for_its_tasks_of_all_levels_together(
+    levels: tuple[Level, ...], processes: int
+) -> None:
+    assert_true(app_with_a_rate(*levels), processes)
+
+
+def test_an_app_with_a_rate_at_two_levels_leaves_the_rest_to_others() -> None:
+    limited = app_with_a_rate(Level.HIGH, Level.LOW)
+    others = [Standing(task_of(f"o-{level}", level, app="y"), 2_000) for level in LEVELS]
+
+    assert_true(
+        load_of(*limited.standings, *others, limits=limited.limits, weights=Weights(6, 3, 1)), 1
+    )
 
 
 def test_tasks_of_an_app_with_a_rate_share_it_by_their_quotas() -> None:
