@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pushlane.core.errors import Unreachable
-from pushlane.dispatcher.gates.budgets import Budgets, Charge
+from pushlane.dispatcher.gates.budgets import Budgets, Charge, Room
 from pushlane.model.limits import Limit, Subject
 from tests.core.support import Wrapped
 from tests.limits.test_budgets import SHOP, Process, world_in_memory
@@ -45,10 +45,13 @@ class OneLine:
         self.spent = 0.0
         budgets.add_listener(self)
 
-    def on_room(self, subject: Subject, most: float) -> bool:
+    def on_room(self, subject: Subject, most: Room) -> bool:
         if self not in self._told:
             self._told.append(self)
         return False
+
+    def leave(self, subject: Subject) -> int:
+        return 0
 
     def send(self) -> None:
         while True:

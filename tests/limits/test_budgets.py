@@ -15,7 +15,7 @@ from pushlane.backends.guard_ports import Limiter
 from pushlane.backends.memory import MemoryBackend
 from pushlane.core.errors import Unreachable
 from pushlane.dispatcher.gates import leasing
-from pushlane.dispatcher.gates.budgets import Budgets, Charge
+from pushlane.dispatcher.gates.budgets import Budgets, Charge, Room
 from pushlane.model.limits import Limit, Limits, Subject
 from tests.core.support import Wrapped
 
@@ -50,9 +50,12 @@ class Process:
         self.in_flight: list[Charge] = []
         self.room: list[Subject] = []
 
-    def on_room(self, subject: Subject, most: float) -> bool:
+    def on_room(self, subject: Subject, most: Room) -> bool:
         self.room.append(subject)
         return False
+
+    def leave(self, subject: Subject) -> int:
+        return 0
 
     def take(self, cost: float = 1.0, *, task: str = "t", is_first: bool = True) -> Any:
         return self.budgets.take(task, "shop", "fcm", cost, is_first=is_first)

@@ -28,7 +28,7 @@ from pushlane.core.slots import Batch
 from pushlane.core.task import Level, Task
 from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.gates import BaseOption
-from pushlane.dispatcher.gates.budgets import UNCHARGED, Budgets, Charge
+from pushlane.dispatcher.gates.budgets import UNCHARGED, Budgets, Charge, Room
 from pushlane.dispatcher.gates.room_queue import RoomQueue
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
@@ -141,16 +141,16 @@ class BudgetGate(BaseOption):
 
     def _queues_of(self, job: Job) -> dict[Subject, RoomQueue]:
         """Return the queues in which a lane may have to stand with others."""
-        subjects = [Subject("sink", self._sink)]
-        if not is_pool(job.lane.name):  # whose pushes step aside for their app one by one
-            subjects.append(Subject("app", job.task.app))
+        subjects = [Subject("app", job.task.app), Subject("sink", self._sink)]
+        if is_pool(job.lane.name):  # whose pushes step aside for their app one by one
+            del subjects[0]
         return {one: self._queues[one] for one in subjects if one in self._queues}
 
     def _wait_for_others(self, job: Job, subject: Subject, queue: RoomQueue) -> None:
         """Have a push wait whatever room there is; if nobody has leave to use it, give some."""
         self._stats.limited[subject.kind] += 1
         self._wait(job, subject)
-        self.budgets.wait(subject, self._cost, is_first=job.push.attempt == 1)
+        self.budgets.wait(subject, self._cost, is_first=self._counts(job, subject))
         if queue.is_used_up:
             self.budgets.tell(subject)
 
@@ -185,12 +185,12 @@ class BudgetGate(BaseOption):
             del self._queues[subject]
         self.changed()
 
-    def on_room(self, subject: Subject, most: float) -> bool:
+    def on_room(self, subject: Subject, most: Room) -> bool:
         """Let so many pushes go on that wait for this subject, whose turn it is."""
         now_s, waits = time.monotonic(), self._stats.limit_waits[subject.kind]
         lanes = self._let_on(subject, most, now_s)
         aside = self._aside_for.pop(subject, {})
-        tasks, left_aside = _first(aside, max(_FEWEST, 2 * most))
+        tasks, left_aside = _first(aside, max(_FEWEST, 2 * most.pushes))
         if left_aside:
             self._aside_for[subject] = left_aside
         for since_s in (*lanes.values(), *tasks.values()):
@@ -202,20 +202,28 @@ class BudgetGate(BaseOption):
         queue = self._queues.get(subject)
         return bool(left_aside) or (queue is not None and not queue.is_empty)
 
-    def _let_on(self, subject: Subject, most: float, now_s: float) -> dict[Lane, float]:
+    def _let_on(self, subject: Subject, most: Room, now_s: float) -> dict[Lane, float]:
         """Return the lanes that go on, and since when each has waited (monotonic s)."""
         queue = self._queues.get(subject)
         if queue is None:
             return {}
-        if most < math.inf and subject.kind != "task":  # a task has one lane here
-            return queue.let_on(most, self._weights(), now_s)
-        del self._queues[subject]
+        if min(most) < math.inf and subject.kind != "task":  # a task has one lane here
+            return queue.let_on(most.pushes, self._weights(), now_s, most.first)
+        if subject.kind == "task":
+            del self._queues[subject]
         return queue.let_all()
+
+    def leave(self, subject: Subject) -> int:
+        """Return for how many pushes lanes have leave that they can use."""
+        queue = self._queues.get(subject)
+        return queue.given if queue is not None else 0
 
     def on_task(self, task: Task) -> None:
         """Let pushes go on whose task has moved or ended: they are taken care of in their turn."""
         if not task.pooled or task.state.is_terminal:
             self._come_back(task.id)
+        for queue in self._queues.values():
+            queue.update(task)
 
     def on_unread(self, task_id: str) -> None:
         self._come_back(task_id)
@@ -239,7 +247,17 @@ class BudgetGate(BaseOption):
         else:
             lane.give_back(job)
             lane.block(Why.BUDGET)
-            self._queue_of(subject).wait(lane, job.task, time.monotonic())
+            is_first = self._counts(job, subject)
+            self._queue_of(subject).wait(lane, job.task, time.monotonic(), is_first=is_first)
+            for other, queue in self._queues_of(job).items():
+                if other != subject and (other.kind, subject.kind) != ("app", "sink"):
+                    queue.drop(lane)  # else two queues could each wait for the other
+
+    def _counts(self, job: Job, subject: Subject) -> bool:
+        """Tell whether a push counts in the totals of a subject."""
+        return job.push.attempt == 1 and (
+            subject.kind == "sink" or not self._went_before(job.task, job.push)
+        )
 
     def _queue_of(self, subject: Subject) -> RoomQueue:
         queue = self._queues.get(subject)

@@ -41,6 +41,16 @@ class Missed(NamedTuple):
     is_first: bool
 
 
+class Room(NamedTuple):
+    """For so many pushes there is room, and for so many of those that count in totals."""
+
+    pushes: float
+    first: float
+
+
+_ALL = Room(math.inf, math.inf)
+
+
 class SubjectBudget:
     """What a push of the subject has to have room in. Only limits that are set have a budget.
 
@@ -93,12 +103,15 @@ class SubjectBudget:
             part.miss(self._missed.cost)
         return parts
 
-    def room(self) -> float:
+    def room(self) -> Room:
         """Return how many of those that wait have room, 0 if it is not known what they need."""
         if self._missed is None:
-            return 0.0
-        parts = self.all if self._missed.is_first else self.again
-        return min((part.room(self._missed.cost) for part in parts), default=math.inf)
+            return Room(0.0, 0.0)
+        first, again = (
+            min((part.room(self._missed.cost) for part in parts), default=math.inf)
+            for parts in (self.all, self.again)
+        )
+        return Room(first if self._missed.is_first else again, first)
 
     def unmiss(self) -> Missed | None:
         """Forget who waits, and return what they need."""
@@ -154,10 +167,13 @@ _LOOK_AGAIN_S = 2.0
 class RoomListener(Protocol):
     """A part of the dispatcher that waits for room in budgets."""
 
-    def on_room(self, subject: Subject, most: float) -> bool:
+    def on_room(self, subject: Subject, most: Room) -> bool:
         """Hear that this subject may have room again, for so many pushes: try, and wait again if it
         has not. Return whether others still wait.
         """
+
+    def leave(self, subject: Subject) -> int:
+        """Return for how many pushes it has given leave that can be used now: others leave it."""
 
 
 class Charge:
@@ -242,7 +258,7 @@ class Budgets:
         self._by_kind = {kind: by_name for kind, by_name in self._by_kind.items() if by_name}
         self._limits_every_app = _limits_pushes(self._limits.get(_EVERY, Limit()))
         self.is_limited = bool(self._by_kind) or self._limits_every_app
-        self._release(dict.fromkeys(self._waiting, math.inf))
+        self._release(dict.fromkeys(self._waiting, _ALL))
         self.leasing.look()
 
     def take(
@@ -323,11 +339,11 @@ class Budgets:
         """
         now_s = self._clock_s()
         if self._turn_day():
-            self._release(dict.fromkeys(self._waiting, math.inf))
+            self._release(dict.fromkeys(self._waiting, _ALL))
         self._release_with_room(list(self._waiting.values()))
         if now_s >= self._look_again_s:
             self._look_again_s = now_s + _LOOK_AGAIN_S
-            self._release(dict.fromkeys(self._waiting.keys() - self._told, math.inf))
+            self._release(dict.fromkeys(self._waiting.keys() - self._told, _ALL))
             self._told.clear()
 
     def _release_with_room(self, budgets: list[SubjectBudget]) -> None:
@@ -341,7 +357,7 @@ class Budgets:
         self._told |= ready.keys()
         self._release(ready)
 
-    def _release(self, most: Mapping[Subject, float]) -> None:
+    def _release(self, most: Mapping[Subject, Room]) -> None:
         """Tell that these have room, each for so many. Who hears of it first may take it all, so
         that is another one each time. Those for whom it was not are told at the next look.
         """
@@ -351,13 +367,17 @@ class Budgets:
             subject = budget.subject
             at = budget.next_turn(len(self._listeners))
             listeners = self._listeners[at:] + self._listeners[:at]
-            left = [one.on_room(subject, most[subject]) for one in listeners]
+            left = [self._tell_one(one, subject, most[subject]) for one in listeners]
             if any(left):
                 if missed is not None:
-                    parts = budget.all if missed.is_first else budget.again
-                    budget.miss(parts, missed.cost, is_first=missed.is_first)
+                    budget.miss(budget.all, missed.cost, is_first=missed.is_first)
                 self._waiting[subject] = budget
                 self.leasing.tell_again(budget.all)
+
+    def _tell_one(self, one: RoomListener, subject: Subject, room: Room) -> bool:
+        """Tell one of the room but for what others have leave for."""
+        others = sum(other.leave(subject) for other in self._listeners if other is not one)
+        return one.on_room(subject, Room(room.pushes - others, room.first - others))
 
     def _of(self, task_id: str, app: str, sink: str) -> list[SubjectBudget]:
         """Return the budgets that concern a push."""

@@ -6,6 +6,7 @@ that is picked first would have it each time, and the others none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from pushlane.core.lane import Lane, Why
@@ -34,28 +35,58 @@ class RoomQueue:
 
     Room is given out push by push, by weights and quotas. As long as anybody waits or has leave,
     nobody sends without: `keeps` says so. Leave that is not used goes to others: at once if its
-    lane has nothing to send any more, else after 0.1 s.
+    lane has nothing to send any more, else after 0.1 s. A lane that waits in another queue
+    meanwhile is `elsewhere`, and keeps its leave here unless that is dropped.
     """
 
     def __init__(self, turns: Scheduler[Lane]) -> None:
         self._turns = turns
-        self._places: dict[Lane, tuple[Level, str]] = {}
+        self._places: dict[Lane, tuple[Level, str, str]] = {}
         self._waiting: dict[Lane, float] = {}
         self._leave: dict[Lane, _Leave] = {}
         self._given = 0
+        self._first: set[Lane] = set()  # those that wait with a push that counts in totals
+        self._resting: dict[Lane, None] = {}  # those of them for which totals have no room
+        self._by_task: dict[str, Lane] = {}  # those that no other task has
 
-    def wait(self, lane: Lane, task: Task, now_s: float) -> None:
-        """Note that a lane waits for room, for a push of this task."""
+    def wait(self, lane: Lane, task: Task, now_s: float, *, is_first: bool = True) -> None:
+        """Note that a lane waits for room, for a push of this task.
+
+        `is_first` tells that the push counts in totals.
+        """
+        if is_first:
+            self._first.add(lane)
+        else:
+            self._first.discard(lane)
+        self._place(lane, task)
+        self._resting.pop(lane, None)
+        self._turns.ready(lane)
+        self._waiting.setdefault(lane, now_s)
+
+    def update(self, task: Task) -> None:
+        """Hear of a change of a task: it stands at its level from now on."""
+        lane = self._by_task.get(task.id)
+        if lane is not None and self._places[lane][0] is not lane.level:
+            self._place(lane, task)
+            if lane in self._waiting and lane not in self._resting:
+                self._turns.ready(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """Take back the leave of a lane that waits for room elsewhere."""
+        if leave := self._leave.pop(lane, None):
+            self._given -= leave.pushes
+
+    def _place(self, lane: Lane, task: Task) -> None:
         app, quota = ("", 1) if is_pool(lane.name) else (task.app, task.quota)
-        place = (lane.level, app)
+        place = (lane.level, app, task.id if app else "")
         if self._places.get(lane) != place:
             if lane in self._places:
                 self._turns.remove(lane)
             self._turns.add(lane, lane.level, quota, app)
             self._places[lane] = place
+        if app:
+            self._by_task[task.id] = lane
         self._turns.set_quota(lane, quota)
-        self._turns.ready(lane)
-        self._waiting.setdefault(lane, now_s)
 
     @property
     def is_empty(self) -> bool:
@@ -70,7 +101,17 @@ class RoomQueue:
     def keeps(self, lane: Lane) -> bool:
         """Tell whether a lane has to wait, whatever room there is, as others come first."""
         leave = self._leave.get(lane)
-        return not (leave is not None and leave.pushes) and bool(self._waiting or self._given)
+        if leave is not None and leave.pushes:
+            return False
+        if not self._waiting and self._given:
+            self._weed()
+        return bool(self._waiting or self._given)
+
+    def _weed(self) -> None:
+        """Take leave back at once from lanes that have nothing to send any more."""
+        for lane in [lane for lane in self._leave if lane.retired or not lane.may_move]:
+            if not self._is_elsewhere(lane):
+                self.drop(lane)
 
     def use(self, lane: Lane, now_s: float) -> None:
         """Hear that a lane has sent a push."""
@@ -80,51 +121,85 @@ class RoomQueue:
             leave.since_s = now_s
             self._given -= 1
 
-    def let_on(self, room: float, weights: Mapping[Level, int], now_s: float) -> dict[Lane, float]:
-        """Give leave for so many pushes in all; return who goes on, and since when each waited."""
-        on = self._take_back(now_s)
+    @property
+    def given(self) -> int:
+        """Return for how many pushes there is leave that can be used at once."""
+        return sum(one.pushes for lane, one in self._leave.items() if not self._is_elsewhere(lane))
+
+    def let_on(
+        self, room: float, weights: Mapping[Level, int], now_s: float, first: float = math.inf
+    ) -> dict[Lane, float]:
+        """Give leave for so many pushes in all; return who goes on, and since when each waited.
+
+        `first` is the room for those that count in totals.
+        """
+        has_first = first >= 1 - _ROUNDING
+        self._take_back(now_s, has_first=has_first)
         if weights != self._turns.weights():
             self._turns.set_weights(Weights(**{level.value: n for level, n in weights.items()}))
-        for _ in range(min(int(room + _ROUNDING) - self._given, _MOST_AT_ONCE)):
-            lane = self._turns.pick()
-            if lane is None:
-                break
-            self._turns.charge()
-            self._leave.setdefault(lane, _Leave(now_s)).pushes += 1
-            self._given += 1
-        with_leave = [lane for lane in self._waiting if lane in self._leave]
-        return on | {lane: self._waiting.pop(lane) for lane in with_leave}
+        if has_first and self._resting:
+            for one in self._resting:
+                self._turns.ready(one)
+            self._resting.clear()
+        on: dict[Lane, float] = {}
+        left = int(min(room, _MOST_AT_ONCE) + _ROUNDING) - self._given
+        while left > 0 and (lane := self._turns.pick()) is not None:
+            since_s = self._waiting.get(lane)
+            if self._is_elsewhere(lane):
+                self._turns.rest(lane)
+            elif lane.retired or not (
+                lane.may_move if since_s is None else lane.blocked == _ROOM_ALONE
+            ):
+                if since_s is not None:
+                    on[lane] = since_s
+                self._forget(lane)
+            elif since_s is not None and not has_first and lane in self._first:
+                self._turns.rest(lane)
+                self._resting[lane] = None
+            else:
+                self._turns.charge()
+                self._leave.setdefault(lane, _Leave(now_s)).pushes += 1
+                self._given += 1
+                left -= 1
+        for one in self._leave:
+            if one in self._waiting:
+                on[one] = self._waiting.pop(one)
+        return on
 
     def let_all(self) -> dict[Lane, float]:
-        """Forget all; return those that wait, each since when."""
-        waiting = self._waiting
-        self._waiting = {}
-        for lane in [*self._places]:
+        """Have all that wait try; return them, each since when. Their turns stay as they are."""
+        waiting, self._waiting = self._waiting, {}
+        self._leave.clear()
+        self._given = 0
+        for lane in [lane for lane in self._places if lane not in waiting and not lane.may_move]:
             self._forget(lane)
         return waiting
 
-    def _take_back(self, now_s: float) -> dict[Lane, float]:
-        """Take leave back from those that do not use it, and forget those that want no room now.
+    def _is_elsewhere(self, lane: Lane) -> bool:
+        """Tell whether a lane with leave waits for room in another queue alone."""
+        return (
+            lane in self._leave
+            and lane not in self._waiting
+            and lane.blocked == _ROOM_ALONE
+            and not lane.retired
+        )
 
-        Return those of them that waited: more than room keeps them.
-        """
-        on = {}
-        for lane in [*self._places]:
-            since_s = self._waiting.get(lane)
-            if since_s is not None and (lane.retired or lane.blocked != _ROOM_ALONE):
-                on[lane] = since_s
-            elif since_s is not None or lane.may_move:
-                continue
-            self._forget(lane)
+    def _take_back(self, now_s: float, *, has_first: bool) -> None:
+        """Take leave back from those that do not use it."""
         for lane, leave in [*self._leave.items()]:
-            if now_s > leave.since_s + _KEPT_S or not leave.pushes:
-                self._given -= leave.pushes
-                del self._leave[lane]
-        return on
+            if self._is_elsewhere(lane):
+                leave.since_s = now_s
+                continue
+            waits = lane in self._waiting
+            is_gone = lane.retired or not (lane.blocked == _ROOM_ALONE if waits else lane.may_move)
+            is_short = waits and not has_first and lane in self._first
+            if is_gone or is_short or now_s > leave.since_s + _KEPT_S or not leave.pushes:
+                self.drop(lane)
 
     def _forget(self, lane: Lane) -> None:
-        del self._places[lane]
+        self._by_task.pop(self._places.pop(lane)[2], None)
         self._waiting.pop(lane, None)
+        self._first.discard(lane)
+        self._resting.pop(lane, None)
         self._turns.remove(lane)
-        if leave := self._leave.pop(lane, None):
-            self._given -= leave.pushes
+        self.drop(lane)
