@@ -64,7 +64,9 @@ def filled(served: Served) -> Served:
 
 
 def slide(me: Visitor, times: int) -> None:
-    """Move the slider by keyboard."""
+    """Move the slider by keyboard, once the page hears of it."""
+    me.page.locator("#quota-slider").wait_for()
+    me.page.wait_for_load_state()
     me.page.locator("#quota-slider").focus()
     for _ in range(times):
         me.page.keyboard.press("ArrowRight")
