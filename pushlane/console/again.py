@@ -1,4 +1,7 @@
-"""What the page says of a form that was not done: what it would do, and what was typed into it."""
+"""Makes the values of the page *Not done yet*, which shows a form that was not carried out.
+
+It tells what the form would do and what was typed into it, and offers to send it again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pushlane.util.errors import NotFound, NotNow, PreviewChanged
 _APPLY = "do/apply"
 _SUBMIT = "submit/"
 _HIDDEN = {_APPLY: "token", _SUBMIT: "check"}
-"""The field of a form that means nothing to people."""
+"""Names the field of each form that is hidden, as it means nothing to people."""
 
 
 def again_values(
@@ -48,12 +51,12 @@ def again_values(
 
 
 def _may_come_through(given: Mapping[str, str], error: PushlaneError | None) -> bool:
-    """Tell whether a preview may be applied yet, and it is known what it was of."""
+    """Tell whether a preview whose title is known can be applied as it is."""
     return bool(given.get("_title")) and (error is None or isinstance(error, NotNow | Unreachable))
 
 
 def _present(error: PushlaneError | None) -> Mapping[str, Any]:
-    """Return what is there now, where a form was sent for something else."""
+    """Return the present value, if it has changed since the form was shown."""
     if isinstance(error, PreviewChanged):  # which is looked at anew
         return {}
     present = getattr(error, "present", None)

@@ -114,7 +114,7 @@ TEST = Field("test_to", "Test addresses", "The first rows, to these alone.", pla
 
 
 LABELS = {one.name: one.label for one in (*MAIN, *START, *MORE, *WRITTEN, TEST)}
-"""What the fields of the form are called, by their names."""
+"""Maps the names of the form's fields to the labels that people see."""
 
 _LABELS = {name.replace("_", "-"): f"“{label}”" for name, label in LABELS.items()}
 _OPTION = re.compile("`[^`]*`|--([a-z][a-z-]*)")

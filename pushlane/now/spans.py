@@ -18,7 +18,7 @@ MOST = 500
 """So many that are over are kept, and so many that still hold."""
 
 _SAME_MS = 600_000
-"""What held before so long a time without a look, and does after it, counts as one."""
+"""A cause that holds before and after a shorter gap without samples counts as one span."""
 
 _AWAY_MS = 5_000  # what is there again by then was never gone
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pushlane.now.view import View
 
 SHOWN_UNFINISHED = frozenset({*ACTIVE_STATES, *SHOWN_STATES})
-"""All that a task which is not finished may be shown as."""
+"""The states in which an unfinished task may be shown."""
 SHOWN_PAUSED = frozenset({State.PAUSED, STALLED})
-"""What one may be shown as that is paused."""
+"""The states in which a paused task may be shown."""
 
 _MOST_ASKED = 1_000
 _MANY = 5_000

@@ -183,8 +183,8 @@ async def look_at(
 ) -> list[TaskNow]:
     """Return the tasks as they stand by these processes, in the same order.
 
-    `paces` are those that are known, by id; without them they are looked for. With `asks_broker`
-    it is asked for each where its pushes are, for how it stands at later sinks.
+    `paces` are those that are known, by id; without them they are worked out. With `asks_broker`,
+    a task whose pushes have all gone on is shown as it stands at its later sinks.
     """
     from pushlane.diagnosis.causes import TaskStatuses
     from pushlane.diagnosis.look import LaneSlots, is_receiving, is_stalled, put_offs_of, reasons_of
@@ -210,10 +210,9 @@ async def look_at(
         ended = settled(task, counts)
         runs = task.state is State.RUNNING
         going += [(task, ended)] if status.state in (State.RUNNING, FAILING) else []
-        state = STALLED if stalled else shown_state(task, at_ms)
         views.append(
             TaskNow(
-                **_fields(task, state),
+                **_fields(task, STALLED if stalled else shown_state(task, at_ms)),
                 **_counted(task, ended, settled_reasons(task, counts, reasons[task.id])),
                 shown_state=status.state,
                 shown_reason=status.reason,
@@ -222,9 +221,8 @@ async def look_at(
                 slots=slots.of(task) if runs else None,
             )
         )
-    if paces is None:
-        paces = await paces_of(backend, going, processes)
-    return [_with_pace(view, paces[view.id]) if view.id in paces else view for view in views]
+    known = await paces_of(backend, going, processes) if paces is None else paces
+    return [_with_pace(view, known[view.id]) if view.id in known else view for view in views]
 
 
 async def _moved_to(backend: Backend, task: Task, statuses: TaskStatuses) -> Sequence[str]:

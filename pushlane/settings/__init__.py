@@ -150,7 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
     """Deliveries in flight, per process."""
     sink: str = "null"
-    """Where the sink `default` delivers: `webhook:URL`, `package.module:name`, `on:package.module`,
+    """The target of the sink `default`: `webhook:URL`, `package.module:name`, `on:package.module`,
     `print`, `log:PATH`, or `null`, which throws pushes away. Until you set it, `dispatch` serves
     only the named sinks, and refuses to start if there are none.
     """

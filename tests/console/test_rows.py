@@ -1,4 +1,4 @@
-"""What rows of tasks say, and in which order: how it stands first, in the reader's zone."""
+"""Rows of tasks show state, progress and end first, with times in the reader's zone."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Room:
         return self._tokens >= 1 - 1e-9
 
     def tokens(self, now_s: float) -> float:
-        """How many pushes it has room for."""
+        """Return the number of pushes that may go now."""
         return self._tokens if self.has(now_s) else 0.0
 
     def take(self) -> None:

@@ -26,7 +26,7 @@ def news(task_id: str, left: int = 6_000, **fields: Any) -> Standing:
 def changed(
     standings: list[Standing], new: list[Standing] | None = None, **fields: Any
 ) -> tuple[Moved, dict[str, tuple[float | None, float | None]]]:
-    """What a change of fields of the load does, and all ends before and after."""
+    """Compare a load with one that has other fields; return the ends of all tasks in both."""
     load = load_of(sink=HELD, limits={NEWS: Limit(rate_per_s=30)})
     change: Callable[[SinkLoad], SinkLoad] = lambda load: replace(load, **fields)  # noqa: E731
     moved = compare(load, standings, change, {}, new or [])
@@ -53,7 +53,7 @@ def test_a_new_task_takes_what_those_with_a_limit_leave() -> None:
 
 
 def test_what_a_sink_delivers_while_slots_are_free_is_its_pace_after_the_change_too() -> None:
-    """As where the dispatcher is the slower one: `shop` has no limit, and more to send."""
+    """A dispatcher that is slower than its sink still sets the pace: `shop` has no limit."""
     moved, ends = changed([news("a"), Standing(task_of("s", app="shop"), 290)], limits={})
 
     assert moved.per_s == 29

@@ -210,7 +210,7 @@ class World:
         return [line for process in self.processes for line in process.lines]
 
     def by_level(self) -> list[int]:
-        """How many pushes of each level have gone."""
+        """Return the number of pushes sent, by level."""
         lanes = [lane for line in self.lines() for lane in line.lanes]
         return [sum(lane.sent for lane in lanes if lane.level is level) for level in Level]
 

@@ -35,14 +35,17 @@ _FIELDS = (*_AGAIN, "total", "total_cost", *_DAILY)
 
 
 class Missed(NamedTuple):
-    """What those that wait need: the least cost of a push, which counts in totals or not."""
+    """The need of the pushes that wait: the least `cost` of one.
+
+    With `is_first` all of them count in totals.
+    """
 
     cost: float
     is_first: bool
 
 
 class Room(NamedTuple):
-    """For so many pushes there is room, and for so many of those that count in totals."""
+    """The number of pushes that may go now, and of `first` ones, which count in totals."""
 
     pushes: float
     first: float

@@ -21,7 +21,10 @@ _ROUNDING = 1e-6
 
 
 class _Leave:
-    """How many pushes a lane may send, and since when (monotonic s) it has sent none of them."""
+    """The leave of a lane: it may send so many `pushes`.
+
+    `since_s` is when it was given or last used (monotonic s).
+    """
 
     __slots__ = ("pushes", "since_s")
 
