@@ -28,16 +28,14 @@ from pushlane.door.drafts import Drafts
 from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
 from pushlane.operations.steps import clock_text, step_text
-from pushlane.operations.task_views import TaskNow
+from pushlane.operations.task_views import too_late
 from pushlane.operations.waits import label, parts_of, sentence, took_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 NONCE = f"nonce-{secrets.token_hex(12)}"
-_TIME = re.compile("([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}) UTC")
 _CLOCK = re.compile(
     "(since )?(?:([0-9]{4}-[0-9]{2}-[0-9]{2}) )?\\b([0-9]{2}:[0-9]{2}(?::[0-9]{2})?) UTC"
 )
-_CLOSE = 0.02  # of the time to an end: nobody can tell it better
 _MINUTE = timedelta(minutes=1)
 FORM_TOKEN = f"form-{secrets.token_hex(12)}"
 
@@ -166,7 +164,6 @@ def environment(assets: Assets) -> Environment:
     made.filters |= {
         "time": time,
         "exact": exact_time,
-        "zoned": zoned,
         "clocked": clocked,
         "too_late": too_late,
         "count": count,
@@ -201,23 +198,10 @@ def exact_time(at_ms: int) -> Markup:
     return Markup('<time class="exact" datetime="{}">{} UTC</time>').format(machine, shown)
 
 
-def zoned(text: str) -> Markup:
-    """Return a text with the times in it as `time` shows them."""
-    return Markup(_TIME.sub(_zoned, str(escape(text))))  # noqa: S704 - it is escaped
-
-
-def _zoned(found: re.Match[str]) -> str:
-    try:
-        at = datetime.fromisoformat(f"{found[1]}+00:00")
-    except ValueError:  # somebody's text that looks like a time
-        return found[0]
-    return str(time(round(at.timestamp() * 1000)))
-
-
 def clocked(text: str, at_ms: int | None = None) -> Markup:
-    """Return a text of now with its times as `time` shows them, those without a date too.
+    """Return a text with its times as the page's script shows them, in the reader's zone.
 
-    Without one a time is still to come, but after `since`.
+    A time without a date is still to come at `at_ms` (Unix ms; else now), unless after `since`.
     """
     now = datetime.fromtimestamp((now_ms() if at_ms is None else at_ms) / 1000, UTC)
 
@@ -235,18 +219,6 @@ def clocked(text: str, at_ms: int | None = None) -> Markup:
         return f'{since or ""}<time{near} datetime="{machine}">{told}</time>'
 
     return Markup(_CLOCK.sub(shown, str(escape(text))))  # noqa: S704 - it is escaped
-
-
-def too_late(task: TaskNow, at_ms: int) -> int | None:
-    """Return about how many pushes of a task expire before their turn; None if it ends in time."""
-    if task.has_ended or not task.eta_s or not task.expires_at_ms:
-        return None
-    ends_ms, starts_ms = at_ms + 1000 * task.eta_s, max(at_ms, task.not_before_ms)
-    if ends_ms - task.expires_at_ms <= _CLOSE * (ends_ms - at_ms):
-        return None
-    late_ms = ends_ms - max(task.expires_at_ms, starts_ms)
-    pushes = round((task.left or 0) * late_ms / max(1.0, ends_ms - starts_ms))
-    return round(pushes, min(0, 2 - len(str(pushes))))
 
 
 def span(seconds: float) -> str:

@@ -20,14 +20,26 @@ def expiring_text(
     expires_ms = task.expires_at_ms
     if not left or ends_at_ms is None or expires_ms <= now_ms:
         return None
-    starts_ms = max(now_ms, task.not_before_ms)
-    if (ends_at_ms - expires_ms) <= _CLOSE * (ends_at_ms - now_ms):
+    late = expiring_pushes(left, expires_ms, task.not_before_ms, ends_at_ms, now_ms)
+    if late is None:
         return None
-    part = (ends_at_ms - max(expires_ms, starts_ms)) / max(1.0, ends_at_ms - starts_ms)
-    late = _about(left * part)
     expires, ends = due_text(expires_ms, now_ms), due_text(round(ends_at_ms), now_ms)
     pushes = "1 push" if late == 1 else f"about {late:,} pushes"
     return f"it expires at {expires}, before its end at {ends}: {pushes} will expire"
+
+
+def expiring_pushes(
+    left: int, expires_ms: int, not_before_ms: int, ends_ms: float, now_ms: int
+) -> int | None:
+    """Return about how many of the pushes left expire before their turn, at an even rate.
+
+    None for a task that ends in time. Times are Unix ms.
+    """
+    if ends_ms - expires_ms <= _CLOSE * (ends_ms - now_ms):
+        return None
+    starts_ms = max(now_ms, not_before_ms)
+    late_ms = ends_ms - max(expires_ms, starts_ms)
+    return _about(left * late_ms / max(1.0, ends_ms - starts_ms))
 
 
 def _about(count: float) -> int:

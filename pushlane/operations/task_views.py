@@ -225,6 +225,16 @@ async def look_at(
     return [_with_pace(view, known[view.id]) if view.id in known else view for view in views]
 
 
+def too_late(task: TaskNow, at_ms: int) -> int | None:
+    """Return about how many pushes of a task expire before their turn; None if it ends in time."""
+    from pushlane.diagnosis.expiring import expiring_pushes
+
+    if task.has_ended or not (task.left and task.eta_s and task.expires_at_ms):
+        return None
+    ends_ms = at_ms + 1000 * task.eta_s
+    return expiring_pushes(task.left, task.expires_at_ms, task.not_before_ms, ends_ms, at_ms)
+
+
 async def _moved_to(backend: Backend, task: Task, statuses: TaskStatuses) -> Sequence[str]:
     """Return where all waits that is left of a task, if that bears on how it stands."""
     from pushlane.diagnosis.look import moved_to

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pushlane import Settings
 from pushlane.console.lines import HEIGHT, WIDTH, Points, Spell, Track, chart
-from pushlane.console.pages import zoned
+from pushlane.console.pages import clocked
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task
 from pushlane.model.presence import Process, ServedSink
@@ -125,7 +125,7 @@ async def test_its_stream_sends_what_changes(settings: Settings) -> None:
     ],
 )
 def test_times_within_a_text_are_told_in_the_readers_zone(text: str, shown: str) -> None:
-    found = zoned(text)
+    found = clocked(text)
 
     assert re.findall('datetime="([^"]+)"', found) == ([shown] if shown else [])
     assert "<b>" not in found

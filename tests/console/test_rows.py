@@ -9,11 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane import Settings
-from pushlane.console.pages import clocked, too_late
+from pushlane.console.pages import clocked
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, State, now_ms
 from pushlane.model.presence import Process, Resting, ServedSink
 from pushlane.operations.doing import do
+from pushlane.operations.task_views import too_late
 from pushlane.operations.tasks import CancelTask, PauseTask, SetQuota
 from tests.console.browsing import Browser, browsing, form_of, get, log_in_as, text_of
 from tests.console.test_tasks import add, links, now
